@@ -1,0 +1,1 @@
+"""The fault catalogue, one module per kind of fault."""

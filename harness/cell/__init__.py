@@ -1,0 +1,33 @@
+"""Runs inside the environment under test: cases, ranks, twin, verdicts.
+
+Depends on pytest and the standard library, beside what is under test.  Importing it imports
+neither torch nor DeepSpeed.
+"""
+
+from __future__ import annotations
+
+from harness.cell._case import Case, MalformedCase, case
+from harness.cell._hyper import Hyper
+from harness.cell._options import Options, grid
+from harness.cell._record import CaseRecord, Failure, ParameterVerdict
+from harness.cell._verdict import Verdict
+from harness.cell.models import Model
+from harness.cell.recipes import freeze_all, freeze_all_then_unfreeze, freeze_except, unfreeze
+
+__all__ = [
+    "Case",
+    "CaseRecord",
+    "Failure",
+    "Hyper",
+    "MalformedCase",
+    "Model",
+    "Options",
+    "ParameterVerdict",
+    "Verdict",
+    "case",
+    "freeze_all",
+    "freeze_all_then_unfreeze",
+    "freeze_except",
+    "grid",
+    "unfreeze",
+]

@@ -1,0 +1,142 @@
+"""The case decorator: a function over ``run`` plus what a reader must know about it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from harness.cell._options import Options, grid
+
+if TYPE_CHECKING:
+    from harness.cell._run import Run
+
+__all__ = ["Case", "MalformedCase", "case"]
+
+#: Fault classes of the catalogue.  CONTROL marks a case that shows a thing is no fault.
+KINDS = (*"ABCDEFGHIJKLMNOPQ", "CONTROL")
+
+
+class MalformedCase(Exception):
+    """A case, or what it asked of ``run``, makes no sense.  Carries every fault found."""
+
+    def __init__(self, who: str, *faults: str) -> None:
+        super().__init__(who, *faults)
+        self.who = who
+        self.faults = faults
+
+    def __str__(self) -> str:
+        return f"{self.who}: " + "; ".join(self.faults)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One recipe at one moment, and its variants.  Made by :func:`case`."""
+
+    function: Callable[[Run], None]
+    kind: str
+    recipe: str
+    moment: str
+    happens: str
+    instead: str
+    refs: tuple[str, ...] = ()
+    world: int = 2
+    deadline: float | None = None
+    variants: tuple[Options, ...] = field(default=())
+    needs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def module(self) -> str:
+        return self.function.__module__
+
+    @property
+    def path(self) -> str:
+        return inspect.getfile(self.function)
+
+    @property
+    def summary(self) -> str:
+        return (inspect.getdoc(self.function) or "").split("\n\n")[0].replace("\n", " ")
+
+    def variant(self, **changes: Any) -> Options:
+        """The first variant that has all of ``changes``.  Raises :exc:`MalformedCase`."""
+        for options in self.variants:
+            if all(getattr(options, key, None) == value for key, value in changes.items()):
+                return options
+        asked = ", ".join(f"{key}={value}" for key, value in changes.items())
+        there = ", ".join(options.id for options in self.variants)
+        raise MalformedCase(f"case {self.name}", f"no variant has {asked}; there is: {there}")
+
+
+def case(
+    *,
+    kind: str,
+    recipe: str = "",
+    moment: str = "",
+    happens: str = "",
+    instead: str = "",
+    refs: Sequence[str] = (),
+    world: int = 2,
+    deadline: float | None = None,
+    models: Sequence[str] = ("tiny_llama", "mlp"),
+    stages: Sequence[int] = (0, 1, 2, 3),
+    variants: Sequence[Options] | None = None,
+    needs: Sequence[str] = (),
+) -> Callable[[Callable[[Run], None]], Case]:
+    """Declare a case.
+
+    :param kind: fault class ``A`` to ``Q`` of the catalogue, or ``CONTROL``.
+    :param recipe: how ``requires_grad`` is set, in a few words; the row label of the table.
+    :param moment: when it is set; the other half of the row label.
+    :param happens: one plain sentence: what a user sees.
+    :param instead: one plain sentence: what to do instead.
+    :param refs: public reports, ``owner/repo#number``.
+    :param world: number of ranks.
+    :param deadline: seconds without progress that make a HANG, where the default is too long.
+    :param models: names of the models it runs on; with ``stages`` gives the usual grid.
+    :param variants: the exact variants, instead of the grid.
+    :param needs: import names beyond torch and DeepSpeed; missing ones give NOT_RUN.
+    :raises MalformedCase: with every fault of the declaration at once.
+    """
+
+    def declare(function: Callable[[Run], None]) -> Case:
+        made = tuple(variants) if variants is not None else tuple(grid(models, stages))
+        faults = []
+        if kind not in KINDS:
+            faults.append(f"kind {kind!r} is not one of {', '.join(KINDS)}")
+        if not isinstance(world, int) or world < 1:
+            faults.append(f"world must be a positive number of ranks, found {world!r}")
+        if deadline is not None and not deadline > 0:
+            faults.append(f"deadline must be positive seconds, found {deadline!r}")
+        if not made:
+            faults.append("it has no variant: give models and stages, or variants")
+        bad = sorted({options.stage for options in made if options.stage not in (0, 1, 2, 3)})
+        if bad:
+            faults.append(f"ZeRO stages are 0 to 3, found {', '.join(map(str, bad))}")
+        ids = [options.id for options in made]
+        twice = sorted({one for one in ids if ids.count(one) > 1})
+        if twice:
+            faults.append(f"variants given twice: {', '.join(twice)}")
+        if len(inspect.signature(function).parameters) != 1:
+            faults.append("the function takes exactly one argument, the run")
+        if faults:
+            raise MalformedCase(f"case {function.__name__} in {function.__module__}", *faults)
+        return Case(
+            function=function,
+            kind=kind,
+            recipe=recipe or function.__name__.replace("_", " "),
+            moment=moment,
+            happens=happens,
+            instead=instead,
+            refs=tuple(refs),
+            world=world,
+            deadline=deadline,
+            variants=made,
+            needs=tuple(needs),
+        )
+
+    return declare

@@ -1,0 +1,61 @@
+"""What DeepSpeed knows of a parameter, read without changing it.
+
+DeepSpeed has no public way to ask most of this; every attribute name used is here, with the
+releases it was read in (0.10.3, 0.14.4, 0.16.9, 0.19.8 unless said).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+__all__ = ["full_shape", "group_index", "is_partitioned", "master_weight", "reduced_grad"]
+
+#: Lists of parameter lists that an optimizer really steps: ZeRO-3 (sub-groups), ZeRO-1/2, the
+#: half-precision optimizers of stage 0.
+_GROUP_LISTS = ("fp16_groups", "bit16_groups", "bf16_groups")
+
+
+def is_partitioned(parameter: torch.nn.Parameter) -> bool:
+    """Under ZeRO-3's care and not whole on this rank at the moment."""
+    status = getattr(parameter, "ds_status", None)
+    return status is not None and status.name != "AVAILABLE"
+
+
+def full_shape(parameter: torch.nn.Parameter) -> tuple[int, ...]:
+    """The shape when gathered."""
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
+def group_index(optimizer: Any) -> dict[int, int]:
+    """``id(parameter)`` -> index of the optimizer group (ZeRO-3: sub-group) that steps it."""
+    groups: Iterable[Iterable[torch.nn.Parameter]] = ()
+    for name in _GROUP_LISTS:
+        if groups := getattr(optimizer, name, ()):
+            break
+    else:
+        # Stage 0 in fp32 steps the parameters themselves.
+        groups = [group["params"] for group in getattr(optimizer, "param_groups", ())]
+    return {id(parameter): index for index, group in enumerate(groups) for parameter in group}
+
+
+def reduced_grad(parameter: torch.nn.Parameter) -> torch.Tensor | None:
+    """The gradient over all ranks that the optimizer holds.  Collective at stages 1 to 3.
+
+    Not ``safe_get_full_grad``: that hands back a local, unreduced ``.grad`` wherever one exists,
+    which for a parameter unfrozen after the engine is all there is.
+    """
+    if hasattr(parameter, "ds_id"):
+        return parameter._z3_optimizer.get_fp32_grad_for_param(parameter)  # type: ignore[attr-defined]
+    if getattr(parameter, "_hp_mapping", None) is not None or hasattr(parameter, "get_full_hp_grad"):
+        return parameter.get_full_hp_grad()  # type: ignore[attr-defined,no-any-return]
+    return parameter.grad
+
+
+def master_weight(parameter: torch.nn.Parameter) -> torch.Tensor | None:
+    """The fp32 weight that the optimizer steps, where it keeps one.  Collective."""
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    return safe_get_full_fp32_param(parameter)

@@ -1,0 +1,51 @@
+"""Optimizer hyper-parameters, given alike to DeepSpeed, to a driver and to the twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Hyper"]
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Every value is always passed on: DeepSpeed, torch and transformers differ in defaults.
+
+    ``eps`` is larger than anyone's default on purpose.  Adam divides a gradient by its own size,
+    so an element whose gradient is rounding noise still moves by a full learning rate, in a
+    random direction; ``eps`` well above that noise keeps run and twin comparable to 1e-3.
+    """
+
+    optimizer: Literal["AdamW", "SGD"] = "AdamW"
+    lr: float = 1e-2
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-5
+    weight_decay: float = 0.1
+    momentum: float = 0.0
+
+    def deepspeed(self) -> dict[str, Any]:
+        """The ``optimizer`` block of a DeepSpeed JSON."""
+        params: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
+        if self.optimizer == "AdamW":
+            # torch_adam: the fused and CPU variants are compiled on first use
+            params |= {"betas": list(self.betas), "eps": self.eps, "torch_adam": True}
+        else:
+            params |= {"momentum": self.momentum}
+        return {"type": self.optimizer, "params": params}
+
+    def torch(self, parameters: Iterable[torch.nn.Parameter] | list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """The same in plain torch."""
+        import torch
+
+        if self.optimizer == "SGD":
+            return torch.optim.SGD(
+                parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay
+            )
+        return torch.optim.AdamW(
+            parameters, lr=self.lr, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay
+        )

@@ -1,0 +1,24 @@
+"""The plain-torch model; a module of its own since defining it imports torch."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+__all__ = ["Mlp"]
+
+
+class Mlp(nn.Module):
+    """Inputs (batch, 16) -> targets (batch, 8); calls return the mean squared error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(16, 32)
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
+        self.head = nn.Linear(32, 8)
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.stem(inputs.to(self.stem.weight.dtype)))
+        for layer in self.layers:
+            hidden = hidden + torch.tanh(layer(hidden))
+        return nn.functional.mse_loss(self.head(hidden), targets.to(hidden.dtype))

@@ -1,0 +1,62 @@
+"""The named settings of one variant of a case: what the matrix inside a stack varies."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["Options", "Persistence", "grid"]
+
+Init = Literal["plain", "zero_init"]
+#: ``zero``: every parameter is partitioned, however small.  ``default``: DeepSpeed's own
+#: threshold (100,000 elements), under which a tiny model's parameters all stay whole.
+Persistence = Literal["zero", "default"]
+Precision = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """One variant.  Fields at their default are left out of :attr:`id`, save model and stage."""
+
+    model: str = "tiny_llama"
+    stage: int = 3
+    init: Init = "plain"
+    persistence: Persistence = "zero"
+    precision: Precision = "fp32"
+    #: micro-batches per optimizer step
+    accumulation: int = 1
+    #: gradient clipping by global norm; 0 is off
+    clipping: float = 0.0
+
+    @property
+    def id(self) -> str:
+        parts = [self.model, f"z{self.stage}"]
+        if self.stage == 3:
+            parts += [self.init, f"persist_{self.persistence}"]
+        if self.precision != "fp32":
+            parts.append(self.precision)
+        if self.accumulation != 1:
+            parts.append(f"accum{self.accumulation}")
+        if self.clipping:
+            parts.append(f"clip{self.clipping:g}")
+        return "-".join(parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def grid(models: Sequence[str], stages: Sequence[int], **fixed: Any) -> Iterator[Options]:
+    """The default variants: each model and stage; at stage 3 also init x persistence.
+
+    ``zero.Init`` partitions only under stage 3 and the threshold is a stage-3 setting, so the
+    lower stages have one variant each.
+    """
+    for model, stage in itertools.product(models, stages):
+        if stage < 3:
+            yield Options(model=model, stage=stage, **fixed)
+            continue
+        for init, persistence in itertools.product(("plain", "zero_init"), ("zero", "default")):
+            yield Options(model=model, stage=stage, init=init, persistence=persistence, **fixed)  # type: ignore[arg-type]

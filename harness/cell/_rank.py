@@ -1,0 +1,188 @@
+"""Inside one rank: join the group, run the case, send one outcome, leave.
+
+Also a program, ``python -m harness.cell._rank FD RANK STACK``, for ranks started by spawn.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import importlib.abc
+import importlib.util
+import os
+import random
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
+
+from harness.cell._case import Case, MalformedCase
+from harness.cell._device import DEVICES
+from harness.cell._options import Options
+from harness.cell._ranks import own_session
+from harness.cell._wire import Channel, Message
+
+if TYPE_CHECKING:
+    from harness.cell._run import Run
+
+__all__ = ["find_case", "perform", "rank_main"]
+
+#: Collectives must outlast every deadline of ours, so that a hang is seen as one and not as a
+#: time-out error of the backend.
+_COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+
+
+class _ImportTicks(importlib.abc.MetaPathFinder):
+    """Counts as progress that modules are being imported: the first engine imports for seconds."""
+
+    def __init__(self, tick: Callable[[], object]) -> None:
+        self._tick = tick
+        self._last = 0.0
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if time.monotonic() - self._last > 1.0:
+            self._last = time.monotonic()
+            self._tick()
+
+
+def find_case(module: str, path: str, name: str) -> Case:
+    """The case ``name`` of the file at ``path``.
+
+    By import where that gives this very file, else by path: test files are often importable by
+    nobody but pytest.
+    """
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        found = None
+    if found is None or Path(getattr(found, "__file__", None) or "").resolve() != Path(path).resolve():
+        spec = importlib.util.spec_from_file_location(module, path)
+        if spec is None or spec.loader is None:
+            raise MalformedCase(f"case {name}", f"its file {path} cannot be imported")
+        found = importlib.util.module_from_spec(spec)
+        sys.modules[module] = found
+        spec.loader.exec_module(found)
+    case = getattr(found, name, None)
+    if not isinstance(case, Case):
+        raise MalformedCase(f"case {name}", f"{path} has no case of that name")
+    return case
+
+
+def set_environ(rank: int, world: int, port: int, folder: Path) -> None:
+    """What torch, DeepSpeed, accelerate and the Trainer read to know who they are."""
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world),
+        LOCAL_WORLD_SIZE=str(world),
+        # DeepSpeed counts CPU "devices" by it (to 0.14 through numactl otherwise), and switches
+        # its shared-memory op on only where it equals the world size.
+        LOCAL_SIZE=str(world + 1),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        TMPDIR=str(folder),
+    )
+
+
+def join_group(job: Message, rank: int, folder: Path) -> str:
+    """Form the process group over a file store; the torch device of this rank."""
+    import torch
+
+    device = DEVICES[job["device"]]
+    place = device.enter(rank)
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(str(folder / "rendezvous"), job["world"])
+    torch.distributed.init_process_group(
+        device.backend, store=store, rank=rank, world_size=job["world"], timeout=_COLLECTIVE_TIMEOUT
+    )
+    adopt_group(device.backend)
+    return place
+
+
+def adopt_group(backend: str) -> None:
+    """Have DeepSpeed take over the torch group that exists."""
+    import deepspeed
+
+    from harness.cell._stack import prepare_accelerator
+
+    prepare_accelerator(backend)
+    deepspeed.init_distributed(dist_backend=backend, verbose=False)
+
+
+def perform(job: Message, run: Run) -> Message:
+    """Run the case on a joined rank and judge it; the outcome to report."""
+    options = run.options
+    case = find_case(job["module"], job["path"], job["case"])
+    case.function(run)
+    measured = run.finish()
+    return {"t": "out", "kind": "done", "options": options.id, **measured}
+
+
+def failure_outcome(error: BaseException, run: Run | None) -> Message:
+    """An exception as the outcome it means.  The one place where that is decided."""
+    kind = "malformed" if isinstance(error, MalformedCase) else "raised"
+    return {
+        "t": "out",
+        "kind": kind,
+        "moment": run.moment if run else "start",
+        "type": type(error).__name__,
+        "message": str(error),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
+def rank_main(job: Message, rank: int, channel: Channel, stack: Path) -> NoReturn:
+    """The whole life of one rank; leaves by ``os._exit``."""
+    run = None
+    with stack.open("w") as stack_file:
+        faulthandler.enable(stack_file)
+        faulthandler.register(signal.SIGUSR1, stack_file, all_threads=True)
+        at = {"moment": "start"}
+
+        def tick(moment: str | None = None) -> None:
+            at["moment"] = moment or at["moment"]
+            channel.send({"t": "tick", "moment": at["moment"]})
+
+        before = set(sys.modules)
+        try:
+            tick()
+            sys.meta_path.insert(0, _ImportTicks(tick))
+            folder = Path(job["folder"])
+            os.chdir(folder)
+            set_environ(rank, job["world"], job["port"], folder)
+            from harness.cell._run import Run
+
+            random.seed(job["seed"])
+            place = join_group(job, rank, folder)
+            run = Run(Options(**job["options"]), rank, job["world"], place, folder, job["seed"], tick)
+            outcome = perform(job, run)
+        except BaseException as error:  # noqa: BLE001  # SystemExit of the code under test is a finding too
+            outcome = failure_outcome(error, run)
+        if rank == 0:
+            outcome["modules"] = sorted(set(sys.modules) - before)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        channel.send(outcome)
+        # Sockets of the group stay open until the supervisor has heard every rank: a peer would
+        # take our leaving for a failure of its own.
+        channel.receive()
+        os._exit(0)
+
+
+def _main(descriptor: int, rank: int, stack: str) -> None:
+    own_session()
+    channel = Channel(socket.socket(fileno=descriptor))
+    os.set_inheritable(descriptor, False)
+    job = channel.receive()
+    if job is not None:
+        rank_main(job, rank, channel, Path(stack))
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,117 @@
+"""Start one rank as a process: by fork from a warm zygote, or by spawn where that is unsafe."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from harness.cell._wire import Channel, Message
+
+__all__ = ["RankProcess", "Starter", "fork_rank", "import_path", "own_session", "spawn_rank"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class RankProcess:
+    """The supervisor's view of one rank."""
+
+    rank: int
+    pid: int
+    channel: Channel
+    log: Path
+    stack: Path
+    moment: str = "start"
+    outcome: Message | None = None
+    #: wait status once reaped; None while it runs
+    status: int | None = None
+    #: it had not reported when its stack was asked for
+    blocked: bool = False
+
+
+Starter = Callable[[Message, int, Path], RankProcess]
+
+
+def own_session() -> None:
+    """Make this process a session leader that dies with its parent.
+
+    The session lets the supervisor end a rank together with whatever it started; the parent
+    death signal ends it when the supervisor itself is killed by SIGKILL.
+    """
+    os.setsid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def import_path() -> dict[str, str]:
+    """The environment variable that lets a fresh interpreter import all that this one can."""
+    return {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+
+
+def _files(folder: Path, rank: int) -> tuple[Path, Path]:
+    return folder / f"rank{rank}.log", folder / f"rank{rank}.stack"
+
+
+def fork_rank(job: Message, rank: int, folder: Path, forget: Callable[[], Iterable[int]] = tuple) -> RankProcess:
+    """Fork a rank from this process, which must be single-threaded and hold no CUDA context.
+
+    :param forget: gives the file descriptors of this process that the rank must not keep open.
+    """
+    log, stack = _files(folder, rank)
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return RankProcess(rank, pid, Channel(ours), log, stack)
+    try:
+        ours.close()
+        for number in forget():
+            os.close(number)
+        _become_rank(job, rank, parent, Channel(theirs), log, stack)
+    finally:
+        os._exit(70)  # a rank leaves by itself; only a fault of ours comes here
+
+
+def _become_rank(job: Message, rank: int, parent: int, channel: Channel, log: Path, stack: Path) -> NoReturn:
+    """The child's side of a fork; never returns, so that no frame of the zygote is unwound."""
+    own_session()
+    if os.getppid() != parent:  # the parent died before the death signal was set
+        os._exit(1)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    with log.open("ab", buffering=0) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    from harness.cell._rank import rank_main
+
+    rank_main(job, rank, channel, stack)
+
+
+def spawn_rank(job: Message, rank: int, folder: Path) -> RankProcess:
+    """Start a rank as a fresh interpreter: slow, always safe."""
+    log, stack = _files(folder, rank)
+    ours, theirs = socket.socketpair()
+    with log.open("ab", buffering=0) as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness.cell._rank", str(theirs.fileno()), str(rank), str(stack)],
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, **import_path()},
+        )
+    theirs.close()
+    # The supervisor reaps by pid; Popen must not race it with a wait of its own at collection.
+    process.returncode = 0
+    ours.sendall(json.dumps(job).encode() + b"\n")
+    return RankProcess(rank, process.pid, Channel(ours), log, stack)

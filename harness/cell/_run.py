@@ -1,0 +1,297 @@
+"""The object a case is written against: build, freeze, make the engine, train, save."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.cell._case import MalformedCase
+from harness.cell._hyper import Hyper
+from harness.cell._judge import judge, judge_saved
+from harness.cell._observer import Observer, loss_of
+from harness.cell._options import Init, Options
+from harness.cell._patterns import Patterns, as_patterns, nearest, select
+from harness.cell._tolerance import TOLERANCES
+from harness.cell._twin import Twin
+from harness.cell._wire import Message
+from harness.cell.models import Batch, Model, find_model
+
+__all__ = ["Run"]
+
+#: DeepSpeed's default of 5e8 elements reserves 2 GB of address space a rank; tiny models need
+#: one bucket either way.
+_BUCKET = 1_000_000
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Run:
+    """One case on one rank.  Every method is called on all ranks alike.
+
+    :ivar options: the variant.
+    :ivar rank: this rank; most cases never look.
+    :ivar world: number of ranks.
+    :ivar device: torch device of this rank; only drivers need it.
+    :ivar folder: a directory shared by the ranks, gone afterwards.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        rank: int,
+        world: int,
+        device: str,
+        folder: Path,
+        seed: int,
+        tick: Callable[[str], None],
+    ) -> None:
+        self.options = options
+        self.rank = rank
+        self.world = world
+        self.device = device
+        self.folder = folder
+        self.hyper = Hyper()
+        self.moment = "start"
+        self._seed = seed
+        self._tick = tick
+        self._spec = find_model(options.model)
+        self._build: Callable[[], torch.nn.Module] = self._spec.build
+        self._start: dict[str, torch.Tensor] = {}
+        self._observer = Observer(self.reach)
+        self._drawn = 0
+        self._saved: list[Mapping[str, torch.Tensor]] = []
+        self._notes: list[str] = []
+        self._began = time.perf_counter()
+        self._seconds: dict[str, float] = {}
+
+    # -- what a case calls -------------------------------------------------------------------
+
+    def part(self, name: str) -> tuple[str, ...]:
+        """Name patterns of a part of this variant's model, e.g. ``head`` or ``block``."""
+        try:
+            return self._spec.parts[name]
+        except KeyError:
+            hint = nearest(name, self._spec.parts)
+            raise MalformedCase(self._who, f"model {self._spec.name} has no part {name!r}; {hint}") from None
+
+    def model(self, source: Model | Callable[[], torch.nn.Module] | None = None, *, under: Init | None = None) -> Any:
+        """Build the model: same starting weights on every rank and in the twin.
+
+        :param source: a :class:`Model`, or any callable that gives an ``nn.Module``; by default
+            the variant's model.
+        :param under: ``zero_init`` or ``plain``; by default the variant's.
+        """
+        if isinstance(source, Model):
+            self._spec = source
+        self._build = source if source is not None and not isinstance(source, Model) else self._spec.build
+        self.reach("constructed")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed)
+            reference = self._build()
+        self._start = {name: one.detach().clone() for name, one in reference.state_dict().items()}
+        if (under or self.options.init) == "zero_init" and self.options.stage == 3:
+            model = self._partitioned()
+        else:
+            model = self._build()
+            model.load_state_dict(self._start)
+        model.train()
+        self.reach("loaded")
+        return model
+
+    def config(self, **changes: Any) -> dict[str, Any]:
+        """The DeepSpeed JSON of this variant.  ``changes`` replace top-level blocks; a mapping
+        for ``zero_optimization`` is merged into it."""
+        options = self.options
+        zero: dict[str, Any] = {
+            "stage": options.stage,
+            "reduce_bucket_size": _BUCKET,
+            **changes.pop("zero_optimization", {}),
+        }
+        if options.stage == 3 and options.persistence == "zero":
+            zero["stage3_param_persistence_threshold"] = 0
+        config: dict[str, Any] = {
+            "train_micro_batch_size_per_gpu": 1,
+            "gradient_accumulation_steps": options.accumulation,
+            "steps_per_print": 1_000_000,
+            "optimizer": self.hyper.deepspeed(),
+            "zero_optimization": zero,
+        }
+        if options.clipping:
+            config["gradient_clipping"] = options.clipping
+        if options.precision == "bf16":
+            config["bf16"] = {"enabled": True}
+        return {**config, **changes}
+
+    def engine(self, model: Any, *, hyper: Hyper | None = None, **config: Any) -> Any:
+        """``deepspeed.initialize`` on the model and all its parameters.
+
+        :param hyper: optimizer and hyper-parameters, for the twin as well.
+        :param config: changes to :meth:`config`.
+        """
+        import deepspeed
+
+        if hyper is not None:
+            self.hyper = hyper
+        with self.watching():
+            engine, *_ = deepspeed.initialize(
+                model=model, model_parameters=list(model.parameters()), config=self.config(**config)
+            )
+        return engine
+
+    def train(
+        self,
+        engine: Any,
+        *,
+        intent: Patterns,
+        steps: int = 2,
+        batch: Callable[[torch.Generator], Batch] | None = None,
+    ) -> None:
+        """Run optimizer steps and watch them.
+
+        :param intent: patterns over parameter names: what is meant to train.  All else must stay.
+        :param steps: optimizer steps; each takes ``options.accumulation`` micro-batches.
+        :param batch: draws one micro-batch; by default the model's own.
+        """
+        faults = [] if isinstance(steps, int) and steps >= 1 else [f"steps must be 1 or more, found {steps!r}"]
+        draw = batch or (self._spec.batch if self._build is self._spec.build else None)
+        if draw is None:
+            faults.append("a model given as a plain callable needs train(..., batch=...)")
+        self.intend(engine, intent, faults)
+        assert draw is not None
+        for _ in range(steps * self.options.accumulation):
+            inputs = {key: one.to(self.device) for key, one in self.draw(draw).items()}
+            loss = loss_of(engine(**inputs))
+            engine.backward(loss)
+            engine.step()
+
+    def saved(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Say what came back from disk, by parameter name; it must be what was trained."""
+        self.reach("saved")
+        self._saved.append(state)
+
+    def note(self, text: str) -> None:
+        """Add a line to the record."""
+        if text not in self._notes:
+            self._notes.append(text)
+
+    # -- what drivers call -------------------------------------------------------------------
+
+    def reach(self, moment: str) -> None:
+        """The run is on its way to ``moment``; counts as progress."""
+        self._seconds[moment] = round(time.perf_counter() - self._began, 4)
+        self.moment = moment
+        self._tick(moment)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Observe every engine that is created inside, whoever creates it."""
+        import deepspeed
+
+        original = deepspeed.initialize
+
+        def initialize(*args: Any, **kwargs: Any) -> Any:
+            self.reach("engine")
+            made = original(*args, **kwargs)
+            self._observer.attach(made[0], self.options.stage, self.options.precision != "fp32")
+            self.reach("after engine")
+            return made
+
+        deepspeed.initialize = initialize
+        try:
+            yield
+        finally:
+            deepspeed.initialize = original
+
+    def intend(self, engine: Any, intent: Patterns, faults: list[str] | None = None) -> None:
+        """From here on, ``intent`` must train and all else must stay.  Raises MalformedCase."""
+        faults = faults or []
+        patterns = as_patterns(intent)
+        names = [name for name, _ in engine.module.named_parameters()]
+        chosen = frozenset(select(names, patterns))
+        if not patterns:
+            faults.append("no intent: name the parameters that are meant to train")
+        for pattern in patterns:
+            if not select(names, pattern):
+                faults.append(f"intent {pattern!r} matches no parameter; {nearest(pattern, names)}")
+        if faults:
+            raise MalformedCase(self._who, *faults)
+        self._observer.begin(chosen)
+
+    def draw(self, batch: Callable[[torch.Generator], Batch]) -> Batch:
+        """The next micro-batch of this rank; different on every rank."""
+        generator = torch.Generator()
+        generator.manual_seed(hash((self._seed, self.rank, self._drawn)) % 2**63)
+        self._drawn += 1
+        return batch(generator)
+
+    # -- what the rank calls -----------------------------------------------------------------
+
+    def finish(self) -> Message:
+        """Judge what was observed; the body of the outcome."""
+        self.reach("judged")
+        steps = self._observer.steps
+        if not steps:
+            raise MalformedCase(self._who, "it ended without an optimizer step: nothing was measured")
+        verdicts = judge(
+            steps,
+            self._all_shards(),
+            self._observer.first_weights,
+            self._start,
+            self._observer.shapes,
+            Twin(
+                self._build,
+                self._start,
+                self.hyper,
+                _DTYPES[self.options.precision],
+                self.options.clipping,
+                self.device,
+            ),
+            TOLERANCES[self.options.precision],
+        )
+        for state in self._saved:
+            lost = judge_saved(state, steps[-1].weights)
+            verdicts = [
+                dataclasses.replace(one, **vars(lost[one.name]))
+                if one.name in lost and one.verdict.value in ("TRAINS", "FROZEN")
+                else one
+                for one in verdicts
+            ]
+        return {
+            "parameters": [one.as_dict() for one in verdicts],
+            "notes": self._notes,
+            "seconds": self._seconds | {"judged": round(time.perf_counter() - self._began, 4)},
+        }
+
+    @property
+    def _who(self) -> str:
+        return f"case on {self.options.id}"
+
+    def _partitioned(self) -> torch.nn.Module:
+        """Built under ``zero.Init``, then given the starting weights through a gather."""
+        import deepspeed
+
+        config = self.config()
+        with deepspeed.zero.Init(config_dict_or_path=config):
+            model = self._build()
+        parameters = dict(model.named_parameters())
+        with deepspeed.zero.GatheredParameters(list(parameters.values()), modifier_rank=0), torch.no_grad():
+            if self.rank == 0:
+                for name, one in parameters.items():
+                    one.copy_(self._start[name])
+        for name, buffer in model.named_buffers():
+            if name in self._start:
+                buffer.copy_(self._start[name])
+        return model
+
+    def _all_shards(self) -> list[list[Any]]:
+        """Per step, per rank: the micro-batches that each rank's engine saw.  Collective."""
+        mine = [step.micros for step in self._observer.steps]
+        theirs: list[Any] = [None] * self.world
+        dist.all_gather_object(theirs, mine)
+        return [[ranks[number] for ranks in theirs] for number in range(len(mine))]

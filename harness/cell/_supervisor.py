@@ -1,0 +1,250 @@
+"""Watch the ranks of running jobs: progress, deaths, deadlines; end what must end; report once.
+
+The supervisor is the ranks' parent.  It decides only how a *process* ended (all reported, one
+raised, one died, none progresses); what the ranks measured passes through unread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import selectors
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.cell import _limits
+from harness.cell._ranks import RankProcess, Starter
+from harness.cell._scratch import clear_shared_memory, remember_pids
+from harness.cell._wire import Message
+
+__all__ = ["Supervisor"]
+
+_LOG_TAIL = 64 * 1024
+
+
+@dataclass
+class _Job:
+    message: Message
+    folder: Path
+    ranks: list[RankProcess]
+    started: float
+    #: seconds without a tick that make a HANG; the longer one holds until the first tick
+    deadline: float
+    start_deadline: float
+    silent_since: float
+    #: when the job is to be ended, once something told it must be
+    end_at: float | None = None
+    #: why it is being ended: "raised", "died", "hang", "cancelled"
+    why: str = ""
+    dumped: bool = False
+    ticked: bool = False
+
+
+class Supervisor:
+    """Runs any number of jobs at once on one selector; the owner calls :meth:`poll` in a loop."""
+
+    def __init__(
+        self,
+        start: Starter,
+        start_deadline: float,
+        scratch: Path,
+        selector: selectors.BaseSelector,
+        report: Callable[[Message], None],
+    ) -> None:
+        self._start = start
+        self._start_deadline = start_deadline
+        self._scratch = scratch
+        self._selector = selector
+        self._report = report
+        self._jobs: dict[str, _Job] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._jobs)
+
+    def start_with(self, start: Starter, start_deadline: float) -> None:
+        """Start the ranks of coming jobs by other means."""
+        self._start, self._start_deadline = start, start_deadline
+
+    def run(self, message: Message) -> None:
+        """Start the ranks of one job: ``id``, ``world``, ``deadline`` and what the ranks need."""
+        folder = self._scratch / f"job-{message['id']}"
+        now = time.monotonic()
+        ranks: list[RankProcess] = []
+        deadline = message.get("deadline") or _limits.PROGRESS
+        job = _Job(message, folder, ranks, now, deadline, self._start_deadline, silent_since=now)
+        try:
+            folder.mkdir(parents=True)
+            for rank in range(message["world"]):
+                ranks.append(self._start({**message, "folder": str(folder)}, rank, folder))
+            remember_pids(self._scratch, [rank.pid for rank in ranks])
+        except OSError as error:  # full disk, no processes left
+            for rank in ranks:
+                self._end(rank)
+            shutil.rmtree(folder, ignore_errors=True)
+            self._report({"op": "done", "id": message["id"], "how": "not_started", "reason": str(error), "ranks": []})
+            return
+        self._jobs[message["id"]] = job
+        for rank in ranks:
+            self._selector.register(rank.channel, selectors.EVENT_READ, (job, rank))
+
+    def cancel(self, job_id: str) -> None:
+        """End a job whose answer nobody waits for."""
+        if job := self._jobs.get(job_id):
+            job.why, job.end_at = "cancelled", time.monotonic()
+
+    def cancel_all(self) -> None:
+        for job_id in list(self._jobs):
+            self.cancel(job_id)
+        self.poll()
+
+    def readable(self, data: tuple[_Job, RankProcess]) -> None:
+        """A rank's channel has something to read."""
+        job, rank = data
+        now = time.monotonic()
+        for message in rank.channel.drain():
+            job.silent_since, job.ticked = now, True
+            if message["t"] == "tick":
+                rank.moment = message["moment"]
+            else:
+                rank.outcome = {**message, "at": now - job.started}
+                if message["kind"] != "done" and job.end_at is None:
+                    job.why, job.end_at = "raised", now + _limits.PEER_GRACE
+        if rank.channel.closed:
+            self._selector.unregister(rank.channel)
+
+    def poll(self) -> float | None:
+        """Advance every job; seconds until something is due, None when nothing runs."""
+        now = time.monotonic()
+        for job in list(self._jobs.values()):
+            for rank in job.ranks:
+                if _reaped(rank) and not rank.outcome:
+                    self._last_words(job, rank)
+            self._advance(job, now)
+        due = [min(job.end_at or now + 3600, self._deadline_of(job)) for job in self._jobs.values()]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _last_words(self, job: _Job, rank: RankProcess) -> None:
+        """Read what a rank that just died had still sent."""
+        while not rank.channel.closed and select.select([rank.channel], [], [], 0)[0]:
+            self.readable((job, rank))
+
+    def _deadline_of(self, job: _Job) -> float:
+        allowed = job.deadline if job.ticked else max(job.deadline, job.start_deadline)
+        return job.silent_since + allowed
+
+    def _advance(self, job: _Job, now: float) -> None:
+        if all(rank.outcome for rank in job.ranks):
+            self._finish(job, job.why or "reported")
+            return
+        dead = [rank for rank in job.ranks if rank.status is not None and not rank.outcome]
+        if dead and job.why in ("", "raised"):
+            # Peers of a dead rank fail on the broken connection in their own time; their errors
+            # would be echoes, so they are not waited for.
+            job.why, job.end_at = "died", now
+        if job.end_at is None and now >= self._deadline_of(job):
+            job.why, job.end_at = "hang", now
+        if job.end_at is None or now < job.end_at:
+            return
+        if job.dumped or job.why == "cancelled":
+            self._finish(job, job.why)
+        else:
+            _ask_for_stacks(job)
+            job.dumped, job.end_at = True, now + _limits.STACK_DUMP
+
+    def _finish(self, job: _Job, how: str) -> None:
+        del self._jobs[job.message["id"]]
+        for rank in job.ranks:
+            self._end(rank)
+        _end_orphans(keep=[rank.pid for other in self._jobs.values() for rank in other.ranks])
+        clear_shared_memory(*(rank.pid for rank in job.ranks), port=job.message.get("port"))
+        ranks = [_view(rank) for rank in job.ranks]
+        if not job.message.get("keep"):
+            shutil.rmtree(job.folder, ignore_errors=True)
+        seconds = time.monotonic() - job.started
+        self._report({"op": "done", "id": job.message["id"], "how": how, "seconds": seconds, "ranks": ranks})
+
+    def _end(self, rank: RankProcess) -> None:
+        """Release a rank that reported, kill one that did not; reap it and all it started."""
+        if rank.outcome:
+            rank.channel.send({"op": "leave"})
+        else:
+            _kill(rank.pid)
+        until = time.monotonic() + _limits.EXIT
+        while not _reaped(rank):
+            if time.monotonic() > until:
+                _kill(rank.pid)
+            time.sleep(0.001)
+        _kill(rank.pid)  # its session: whatever it started and left
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(rank.channel)
+        rank.channel.close()
+
+
+def _ask_for_stacks(job: _Job) -> None:
+    for rank in job.ranks:
+        if rank.status is None and not rank.outcome:
+            rank.blocked = True
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rank.pid, signal.SIGUSR1)
+
+
+def _reaped(rank: RankProcess) -> bool:
+    if rank.status is None:
+        pid, status = os.waitpid(rank.pid, os.WNOHANG)
+        if pid:
+            rank.status = status
+    return rank.status is not None
+
+
+def _kill(pid: int) -> None:
+    """End a rank and everything in its session's process group."""
+    for end in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            end(pid, signal.SIGKILL)
+
+
+def _end_orphans(keep: list[int]) -> None:
+    """Kill processes that ranks started, that left their session, and that were handed to us.
+
+    The zygote is their subreaper.  One that still belongs to a running rank's session stays.
+    """
+    me = os.getpid()
+    try:
+        children = [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+    except OSError:  # a kernel without it: ranks' sessions were ended all the same
+        return
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            if pid not in keep and os.getsid(pid) not in keep:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _view(rank: RankProcess) -> Message:
+    """One rank as the report shows it."""
+    status = rank.status or 0
+    return {
+        "rank": rank.rank,
+        "moment": rank.moment,
+        "outcome": rank.outcome,
+        "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) and not rank.outcome else None,
+        "exit": os.WEXITSTATUS(status) if os.WIFEXITED(status) and not rank.outcome else None,
+        "blocked": rank.blocked,
+        "log": _tail(rank.log),
+        "stack": _tail(rank.stack),
+    }
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _LOG_TAIL))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

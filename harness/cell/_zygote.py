@@ -1,0 +1,161 @@
+"""The zygote: one process per environment that has imported everything, and forks the ranks.
+
+Started as ``python -m harness.cell._zygote FD``; serves jobs that come over the socket FD until
+its other end closes, which is also how it learns that pytest was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import gc
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.cell import _limits
+from harness.cell._preload import Preload, thread_count
+from harness.cell._ranks import Starter, fork_rank, own_session, spawn_rank
+from harness.cell._scratch import new_scratch
+from harness.cell._stack import installed_versions, quiet_optional_ops
+from harness.cell._supervisor import Supervisor
+from harness.cell._wire import Channel, Message
+
+__all__ = ["Zygote", "forking_is_unsafe", "main"]
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def forking_is_unsafe() -> str:
+    """Why this process must not fork ranks; empty when it may.
+
+    A forked child has one thread: locks that others held stay locked for ever, and worker pools
+    (OpenBLAS, OpenMP) are gone.  A CUDA context does not survive a fork at all.
+    """
+    threads = thread_count()
+    if threads > 1:
+        return f"the process that would fork has {threads} threads"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "CUDA is initialised in the process that would fork"
+    return ""
+
+
+class Zygote:
+    """Imports, then serves.  ``config``: ``sys_path``, ``device``, ``force_spawn``."""
+
+    def __init__(self, channel: Channel, config: Message) -> None:
+        self._channel = channel
+        self._scratch = new_scratch()
+        self._selector = selectors.DefaultSelector()
+        sys.path[:] = config["sys_path"]
+        started = time.monotonic()
+        self._preload = Preload(config["device"])
+        missing = {} if config.get("force_spawn") else self._preload.load()
+        unsafe = config.get("force_spawn") or forking_is_unsafe()
+        fork: Starter = functools.partial(fork_rank, forget=self._descriptors)
+        self._supervisor = Supervisor(fork, _limits.PROGRESS, self._scratch, self._selector, self._report)
+        self._forking = not unsafe
+        if unsafe:
+            self._supervisor.start_with(spawn_rank, _limits.SPAWN_START)
+        else:
+            quiet_optional_ops()
+            self._settle()
+        self._channel.send(
+            {
+                "op": "ready",
+                "mode": "zygote" if self._forking else "spawn",
+                "why": unsafe,
+                "missing": missing,
+                "versions": installed_versions(),
+                "pid": os.getpid(),
+                "seconds": time.monotonic() - started,
+            }
+        )
+
+    def serve(self) -> None:
+        """Until the other end closes or asks to stop."""
+        wake, woken = socket.socketpair()
+        wake.setblocking(False)
+        woken.setblocking(False)
+        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken when a rank dies
+        self._selector.register(wake, selectors.EVENT_READ, None)
+        self._selector.register(self._channel, selectors.EVENT_READ, None)
+        try:
+            while not self._channel.closed:
+                timeout = self._supervisor.poll()
+                for key, _ in self._selector.select(timeout):
+                    if key.fileobj is wake:
+                        wake.recv(4096)
+                    elif key.fileobj is self._channel:
+                        for message in self._channel.drain():
+                            self._obey(message)
+                    elif key.fileobj.fileno() >= 0:  # type: ignore[union-attr]  # not closed meanwhile
+                        self._supervisor.readable(key.data)
+        finally:
+            self._supervisor.cancel_all()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _obey(self, message: Message) -> None:
+        if message["op"] == "run":
+            self._supervisor.run(message)
+        elif message["op"] == "cancel":
+            self._supervisor.cancel(message["id"])
+        elif message["op"] == "stop":
+            self._channel.close()
+
+    def _report(self, message: Message) -> None:
+        if not self._channel.closed:
+            self._channel.send(message)
+        modules: set[str] = set()
+        for rank in message["ranks"]:
+            modules.update((rank["outcome"] or {}).pop("modules", ()))
+        if not (self._forking and modules and self._preload.learn(modules)):
+            return
+        if unsafe := forking_is_unsafe():
+            self._forking = False
+            self._supervisor.start_with(spawn_rank, _limits.SPAWN_START)
+            self._channel.send({"op": "spawning", "why": unsafe})
+        else:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Move all that is loaded out of the collector's sight.
+
+        ZeRO-3 collects garbage while it builds the optimizer: 0.2 s over the 365 MB that the
+        libraries occupy, in every rank of every case; frozen objects cost nothing there and
+        their pages stay shared.
+        """
+        gc.collect()
+        gc.freeze()
+
+    def _descriptors(self) -> Iterable[int]:
+        """What a forked rank must not hold open: our sockets and those of other ranks."""
+        yield from [key.fd for key in self._selector.get_map().values()]
+
+
+def main(descriptor: int) -> None:
+    own_session()
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Ctrl-C reaches the whole foreground group; we end when pytest closes the socket.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = Channel(socket.socket(fileno=descriptor))
+    os.set_inheritable(descriptor, False)
+    config = channel.receive()
+    if config is not None:
+        with contextlib.closing(channel):
+            Zygote(channel, config).serve()
+    sys.stdout.flush()
+    os._exit(0)  # interpreter shutdown with torch loaded aborts now and then
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,117 @@
+"""Tiny models that look to a freezing recipe like the real ones.
+
+A model is a record: how to build it, how to draw a micro-batch, and names for the parts that
+cases freeze and train, so that one case runs on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from harness.cell._patterns import nearest
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["MODELS", "Model", "find_model", "mlp", "tiny_llama"]
+
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a case needs to know of a model.
+
+    :param build: gives an ``nn.Module`` whose call returns the loss or has it as ``.loss``.
+    :param batch: gives one rank's micro-batch, as keyword arguments, from a CPU generator.
+    :param parts: part name -> globs over parameter names.
+    """
+
+    name: str
+    build: Callable[[], torch.nn.Module]
+    batch: Callable[[torch.Generator], Batch]
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+
+
+def _build_llama(*, tied: bool = False) -> torch.nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=64,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=32,
+            tie_word_embeddings=tied,
+            use_cache=False,
+        )
+    )
+
+
+def _build_tied_llama() -> torch.nn.Module:
+    return _build_llama(tied=True)
+
+
+def _llama_batch(generator: torch.Generator) -> Batch:
+    import torch
+
+    tokens = torch.randint(0, 64, (2, 16), generator=generator)
+    return {"input_ids": tokens, "labels": tokens.clone()}
+
+
+def _build_mlp() -> torch.nn.Module:
+    from harness.cell._mlp import Mlp
+
+    return Mlp()
+
+
+def _mlp_batch(generator: torch.Generator) -> Batch:
+    import torch
+
+    return {
+        "inputs": torch.randn(4, 16, generator=generator),
+        "targets": torch.randn(4, 8, generator=generator),
+    }
+
+
+_LLAMA_PARTS = {
+    "head": ("lm_head.*",),
+    "embedding": ("model.embed_tokens.*",),
+    "block": ("model.layers.2.*",),
+    "other block": ("model.layers.1.*",),
+}
+
+#: Four Llama blocks, untied head: 39 parameters of 32 to 2,048 elements.
+tiny_llama = Model("tiny_llama", _build_llama, _llama_batch, _LLAMA_PARTS, needs=("transformers",))
+
+#: The same with ``tie_word_embeddings``: the head is the embedding and has no name of its own.
+tied_llama = Model("tied_llama", _build_tied_llama, _llama_batch, _LLAMA_PARTS, needs=("transformers",))
+
+#: Five linear layers in plain torch: what is left when transformers is not to blame.
+mlp = Model(
+    "mlp",
+    _build_mlp,
+    _mlp_batch,
+    {
+        "head": ("head.*",),
+        "embedding": ("stem.*",),
+        "block": ("layers.2.*",),
+        "other block": ("layers.1.*",),
+    },
+)
+
+MODELS: dict[str, Model] = {one.name: one for one in (tiny_llama, tied_llama, mlp)}
+
+
+def find_model(name: str) -> Model:
+    """Raises LookupError with near names."""
+    try:
+        return MODELS[name]
+    except KeyError:
+        raise LookupError(f"no model is called {name!r}; {nearest(name, MODELS)}") from None

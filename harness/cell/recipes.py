@@ -1,0 +1,38 @@
+"""How people set ``requires_grad``: the recipes under test, as they are written in the wild."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.cell._patterns import Patterns, matches
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["freeze_all", "freeze_all_then_unfreeze", "freeze_except", "unfreeze"]
+
+
+def freeze_except(model: nn.Module, keep: Patterns) -> None:
+    """Exclusion freezing: touch nothing but what must be frozen."""
+    for name, parameter in model.named_parameters():
+        if not matches(name, keep):
+            parameter.requires_grad = False
+
+
+def freeze_all(model: nn.Module) -> None:
+    """Turn every flag off."""
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+
+
+def unfreeze(model: nn.Module, train: Patterns) -> None:
+    """Turn the flags of what matches on; naive when an engine already exists."""
+    for name, parameter in model.named_parameters():
+        if matches(name, train):
+            parameter.requires_grad = True
+
+
+def freeze_all_then_unfreeze(model: nn.Module, train: Patterns) -> None:
+    """The report's literal loop: everything off, then what matches on."""
+    freeze_all(model)
+    unfreeze(model, train)
