@@ -92,7 +92,7 @@ def bare(tmp_path: Path) -> Checkout:
         (tmp_path / name).mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(SITE, encoding="utf-8")
     shutil.copy(TOXW, tmp_path / "checkout" / "toxw")
-    requires = "[tox]\nrequires =\n    tox>=4.49\n    tox-uv>=1.35\n"
+    requires = "[tox]\nrequires =\n    tox>=4.65\n    tox-uv>=1.35\n"
     (tmp_path / "checkout" / "tox.ini").write_text(requires, encoding="utf-8")
     env = {
         "FAKE_PYTHON": str(tmp_path / "bin" / "python3"),
@@ -211,7 +211,7 @@ def install_tox(checkout: Checkout, answer: str, status: int = 0) -> None:
 @pytest.mark.parametrize(
     ("tox", "uv"),
     [
-        pytest.param("4.49.0", "tox-uv-1.35.0", id="floor"),
+        pytest.param("4.65.0", "tox-uv-1.35.0", id="floor"),
         pytest.param("4.67.15", "tox-uv-bare-1.37.1", id="newer"),
         pytest.param("5.0.0rc1", "tox-uv-bare-2.0.0.post1", id="much-newer"),
     ],
@@ -230,7 +230,7 @@ def test_installed_tox_is_used(checkout: Checkout, missing: str, tox: str, uv: s
 @pytest.mark.parametrize(
     ("answer", "status"),
     [
-        pytest.param(VERSION.format(tox="4.48.9", uv="tox-uv-1.36.1"), 0, id="old-tox"),
+        pytest.param(VERSION.format(tox="4.64.9", uv="tox-uv-1.36.1"), 0, id="old-tox"),
         pytest.param("3.28.0 imported from /somewhere/tox/__init__.py\n", 0, id="tox-3"),
         pytest.param(VERSION.format(tox="4.65.0", uv="tox-uv-bare-1.9.0"), 0, id="old-tox-uv"),
         pytest.param("4.65.0 from /somewhere/tox/__init__.py\n", 0, id="no-tox-uv"),

@@ -24,6 +24,8 @@ class Device:
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             environ[name] = "1"
         environ["TOKENIZERS_PARALLELISM"] = "false"
+        # Importing pyarrow, as the Trainer does where `datasets` is installed, would start a thread.
+        environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
         environ["DS_ACCELERATOR"] = self.name
         if self.name == "cpu":
             # Busy GPUs must neither be used nor initialised by a CPU run.

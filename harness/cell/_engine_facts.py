@@ -54,8 +54,14 @@ def reduced_grad(parameter: torch.nn.Parameter) -> torch.Tensor | None:
     return parameter.grad
 
 
-def master_weight(parameter: torch.nn.Parameter) -> torch.Tensor | None:
-    """The fp32 weight that the optimizer steps, where it keeps one.  Collective."""
+def master_weight(parameter: torch.nn.Parameter, optimizer: Any) -> torch.Tensor | None:
+    """The fp32 weight that the optimizer steps, where it keeps one.  Collective at stages 1 to 3."""
+    # Below fp32, stage 0 keeps whole masters in lists beside those of the model's own weights;
+    # safe_get_full_fp32_param does not know of them (read in 0.19.8).
+    for models, masters in zip(getattr(optimizer, "fp16_groups", ()), getattr(optimizer, "fp32_groups", ())):
+        for one, master in zip(models, masters):
+            if one is parameter:
+                return master  # type: ignore[no-any-return]
     from deepspeed.utils import safe_get_full_fp32_param
 
     return safe_get_full_fp32_param(parameter)

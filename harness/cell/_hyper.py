@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +27,9 @@ class Hyper:
     eps: float = 1e-5
     weight_decay: float = 0.1
     momentum: float = 0.0
+    #: Names of the parameters that get no weight decay.  A driver fills it in whose library
+    #: sorts parameters so (the Trainer: biases and norms); the plain engine decays all alike.
+    undecayed: tuple[str, ...] = ()
 
     def deepspeed(self) -> dict[str, Any]:
         """The ``optimizer`` block of a DeepSpeed JSON."""
@@ -38,14 +41,19 @@ class Hyper:
             params |= {"momentum": self.momentum}
         return {"type": self.optimizer, "params": params}
 
-    def torch(self, parameters: Iterable[torch.nn.Parameter] | list[dict[str, Any]]) -> torch.optim.Optimizer:
+    def groups(self, named: Mapping[str, torch.nn.Parameter]) -> list[dict[str, Any]]:
+        """``named`` as optimizer groups, those without weight decay apart; none is empty."""
+        split = (
+            (self.weight_decay, [one for name, one in named.items() if name not in self.undecayed]),
+            (0.0, [one for name, one in named.items() if name in self.undecayed]),
+        )
+        return [{"params": held, "weight_decay": decay} for decay, held in split if held]
+
+    def torch(self, named: Mapping[str, torch.nn.Parameter]) -> torch.optim.Optimizer:
         """The same in plain torch."""
         import torch
 
+        groups = self.groups(named)
         if self.optimizer == "SGD":
-            return torch.optim.SGD(
-                parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay
-            )
-        return torch.optim.AdamW(
-            parameters, lr=self.lr, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay
-        )
+            return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum)
+        return torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,8 @@ def bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Same shape, dtype and bits; NaNs equal themselves and zeros keep their sign."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+    # flat, since a scalar cannot be viewed as bytes
+    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
 
 
 def relative_error(found: torch.Tensor, wanted: torch.Tensor, scale: torch.Tensor | None = None) -> float:
@@ -59,9 +61,8 @@ def judge(
     """
     progress = {name: _Parameter(name, one, start.get(name)) for name, one in first.items()}
     for number, (step, seen) in enumerate(zip(steps, shards, strict=True), 1):
-        if number > 1:
-            previous = steps[number - 2]
-            twin.follow({**step.before, **previous.masters})
+        masters = steps[number - 2].masters if number > 1 else {}
+        twin.follow({**step.before, **masters})
         before = {name: master.detach().clone() for name, master in twin.masters.items()}
         twin.step(seen, step.intent)
         for name in step.weights:
@@ -82,8 +83,10 @@ class _Parameter:
         self.moved = 0.0
         self.twin_moved = 0.0
         self.grad_error: float | None = None
+        self.update_error: float | None = None
         self.findings: list[Finding] = []
         self._wrong_start = start is not None and not bit_equal(first, start.to(first))
+        self._last = first
         self._still = True
 
     def see(self, number: int, step: Step, twin: Twin, before: torch.Tensor | None, tolerance: Tolerance) -> None:
@@ -93,8 +96,9 @@ class _Parameter:
         if self._wrong_start and number == 1:
             verdict = Verdict.WRONG_UPDATE if self.name in step.intent else Verdict.FROZEN_DRIFT
             self._add(verdict, "engine", "the starting weights it was given", "other weights")
+        last, self._last = self._last, weight
         if self.name not in step.intent:
-            self._see_frozen(number, step)
+            self._see_frozen(number, step, last)
             return
         self.intended = True
         if before is None:
@@ -105,9 +109,10 @@ class _Parameter:
         self._see_gradient(number, step, twin, tolerance)
         self._see_update(number, step, before, wanted, tolerance)
 
-    def _see_frozen(self, number: int, step: Step) -> None:
-        before, after = step.before.get(self.name), step.weights[self.name]
-        if before is None or bit_equal(before, after):
+    def _see_frozen(self, number: int, step: Step, before: torch.Tensor) -> None:
+        """``before``: as last seen, so that what happened between two steps counts, too."""
+        after = step.weights[self.name]
+        if bit_equal(before, after):
             return
         on = step.flags[self.name]
         self._add(
@@ -128,11 +133,12 @@ class _Parameter:
         if found is None:
             self._see_no_reduced(step, wanted, moment, expected)
             return
-        self.grad_error = max(self.grad_error or 0.0, relative_error(found, wanted))
+        error = relative_error(found, wanted)
+        self.grad_error = _worse(self.grad_error or 0.0, error)
         if not found.any():
             self._add(Verdict.NO_GRAD, moment, expected, "all zero")
-        elif not self.grad_error <= tolerance.grad:  # NaN is a fault, too
-            found_text = f"relative error {self.grad_error:.2e}, largest {_largest(found):.2e}"
+        elif not error <= tolerance.grad:  # NaN is a fault, too
+            found_text = f"relative error {error:.2e}, largest {_largest(found):.2e}"
             self._add(Verdict.WRONG_GRAD, moment, f"{expected}, within {tolerance.grad:g}", found_text)
 
     def _see_no_reduced(self, step: Step, wanted: torch.Tensor, moment: str, expected: str) -> None:
@@ -150,12 +156,20 @@ class _Parameter:
         self, number: int, step: Step, before: torch.Tensor, wanted: torch.Tensor, tolerance: Tolerance
     ) -> None:
         weight, moment = step.weights[self.name], f"step {number}"
-        self._still = self._still and bit_equal(weight, self.start)
+        master = step.masters.get(self.name)
         if bit_equal(wanted, before):
             if not bit_equal(weight, step.before[self.name]):
+                self._still = False
                 self._add(Verdict.WRONG_UPDATE, moment, "no move", f"moved by {self.moved:.2e}")
             return
+        copy = wanted.to(weight.dtype)
         step_size = _largest(wanted - before)
+        if bit_equal(copy, self.start):
+            # Too small a step to show in the model's own precision: only the master tells.
+            still = master is not None and bit_equal(master, self.start.float())
+        else:
+            still = bit_equal(weight, self.start)
+        self._still = self._still and still
         if self._still:
             group = step.groups[self.name]
             where = "in no optimizer group" if group is None else f"in optimizer group {group}"
@@ -164,11 +178,10 @@ class _Parameter:
             return
         travelled = wanted - before
         # The model's own copy follows its master and may be off by one rounding of its dtype.
-        rounding = relative_error(wanted.to(weight.dtype), wanted, travelled)
-        error = max(
-            relative_error(step.masters.get(self.name, weight), wanted, travelled),
-            relative_error(weight, wanted, travelled) - 2 * rounding,
-        )
+        error = relative_error(weight, wanted, travelled) - 2 * relative_error(copy, wanted, travelled)
+        if master is not None:
+            error = _worse(error, relative_error(master, wanted, travelled))
+        self.update_error = _worse(self.update_error or 0.0, error)
         if not error <= tolerance.update:
             moved = _largest(weight.float() - step.before[self.name].float())
             expected = f"moved by {step_size:.2e}, within {tolerance.update:g}"
@@ -191,6 +204,7 @@ class _Parameter:
             expected=finding.expected,
             found=finding.found,
             grad_error=self.grad_error,
+            update_error=self.update_error,
             moved=self.moved,
             twin_moved=self.twin_moved if self.intended else None,
         )
@@ -216,6 +230,11 @@ _ORDER = (
     Verdict.EXTRA_TRAINED,
     Verdict.FROZEN_DRIFT,
 )
+
+
+def _worse(one: float, other: float) -> float:
+    """The larger error; NaN is worse than any number, and ``max`` may drop it."""
+    return other if other > one or math.isnan(other) else one
 
 
 def _largest(tensor: torch.Tensor) -> float:

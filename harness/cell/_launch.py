@@ -96,6 +96,7 @@ class ZygoteLauncher:
         self._numbers = itertools.count(1)
         self._requests: dict[str, tuple[Request, CaseRecord]] = {}
         self._done: dict[str, Message] = {}
+        self._idle: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._log: IO[bytes] | None = None
@@ -173,14 +174,27 @@ class ZygoteLauncher:
 
     def result(self, ticket: str) -> Outcome:
         """Wait for a job.  An interrupt or time-out while waiting ends its ranks."""
-        request, record = self._requests.pop(ticket)
         try:
-            while ticket not in self._done:
-                self._take(self._channel.receive() if self._channel else None)
+            while not self.done(ticket):
+                self.pump()
         except BaseException:
             self.cancel(ticket)
             raise
+        request, record = self._requests.pop(ticket)
         return fill(record, self._done.pop(ticket), request)
+
+    def done(self, ticket: str) -> bool:
+        """Whether :meth:`result` would return at once."""
+        return ticket in self._done
+
+    @property
+    def running(self) -> int:
+        """Jobs under way, without those whose ranks all stand still."""
+        return len(set(self._requests) - set(self._done) - self._idle)
+
+    def pump(self) -> None:
+        """Wait for one message of the zygote and take it in.  Raises LauncherFailed."""
+        self._take(self._channel.receive() if self._channel else None)
 
     def cancel(self, ticket: str) -> None:
         self._requests.pop(ticket, None)
@@ -203,6 +217,8 @@ class ZygoteLauncher:
             self._log.close()
             self._log = None
         self._requests.clear()
+        self._done.clear()
+        self._idle.clear()
 
     def _take(self, message: Message | None) -> None:
         if message is None:
@@ -210,7 +226,11 @@ class ZygoteLauncher:
             self.close()
             raise LauncherFailed(f"the process that forks the ranks died: {said}")
         if message["op"] == "done":
-            self._done[message["id"]] = message
+            self._idle.discard(message["id"])
+            if message["id"] in self._requests:  # else it was cancelled
+                self._done[message["id"]] = message
+        elif message["op"] == "idle":
+            self._idle.add(message["id"])
         elif message["op"] == "spawning":
             self.warnings.append(f"ranks are spawned from here on, not forked: {message['why']}")
 

@@ -24,3 +24,25 @@ EXIT: Final = 2.0
 
 #: Zygote start: imports are 5 to 8 s warm; a cold disk and two busy cores took over 40 s.
 ZYGOTE_START: Final = 180.0
+
+#: After this long without a tick a job counts as standing still, and others may run beside it.
+IDLE: Final = 1.0
+
+#: Ranks on several machines import from a shared disk, each at its own pace, before they meet.
+MEET: Final = 300.0
+
+#: When to say that others are still awaited, so that a wait does not look like a hang.
+MEET_NOTICE: Final = 15.0
+
+#: How often a rank's keeper says that it is there, and looks for what the others say.
+BEAT: Final = 0.25
+LOOK: Final = 0.1
+
+#: A keeper not heard of for so long is gone: twenty beats, and half of the time that makes a
+#: HANG of the ranks that now wait for its rank.
+GONE: Final = 5.0
+
+#: After a launcher told us to end (it does when it lost a rank): how long to find out who is
+#: gone, and how many missed beats tell it.  Launchers wait 30 s before they kill.
+STOPPING: Final = 2.5
+STOPPING_GONE: Final = 1.5

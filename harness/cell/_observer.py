@@ -28,7 +28,8 @@ class Micro:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    #: the loss handed to backward over the loss of the model (the Trainer rescales it)
+    #: what backward really differentiates over the loss of the model; apart from the mean over
+    #: micro-batches, which the engine takes unless told not to (the Trainer rescales the loss)
     scale: float = 1.0
 
 
@@ -56,6 +57,7 @@ class Observer:
         self.intent: frozenset[str] = frozenset()
         self.shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.first_weights: dict[str, torch.Tensor] = {}
+        self.buffers: dict[str, torch.dtype] = {}
         self._tick = tick
         self._micros: list[Micro] = []
         self._last_loss: torch.Tensor | None = None
@@ -76,6 +78,7 @@ class Observer:
         weights = self.weights()
         if not self.first_weights:
             self.first_weights = weights
+            self.buffers = {name: one.dtype for name, one in self._engine.module.named_buffers()}
         self._before = weights
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
@@ -101,13 +104,17 @@ class Observer:
         loss = loss_of(output)
         if loss is not None and loss.requires_grad:
             self._micros.append(Micro(_copied(args), _copied(kwargs)))
-            self._last_loss = loss.detach()
+            # A copy, since the Trainer multiplies the loss in place.
+            self._last_loss = loss.detach().clone()
         return output
 
     def _backward(self, original: Callable[..., Any], loss: Any, *args: Any, **kwargs: Any) -> Any:
         self._tick("backward")
         if self._micros and self._last_loss is not None and float(self._last_loss) != 0.0:
-            self._micros[-1].scale = float(loss.detach()) / float(self._last_loss)
+            scale = float(loss.detach()) / float(self._last_loss)
+            if kwargs.get("scale_wrt_gas") is False:
+                scale *= self._engine.gradient_accumulation_steps()
+            self._micros[-1].scale = scale
         return original(loss, *args, **kwargs)
 
     def _step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -147,7 +154,7 @@ class Observer:
         codes = self._agreed(parameters)
         for name, one in parameters.items():
             if codes[name] & _STEPPED:
-                master = facts.master_weight(one)
+                master = facts.master_weight(one, self._engine.optimizer)
                 if master is not None:
                     step.masters[name] = master.detach().clone()
 

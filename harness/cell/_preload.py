@@ -13,8 +13,9 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from harness.cell._stack import installed_versions
 
@@ -50,7 +51,7 @@ class Preload:
         name = f"preload-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
         self._path = Path(sys.prefix) / "share" / "thawcheck" / name
         self._learned: set[str] = set()
-        #: modules whose import started a thread, after which nothing may be forked
+        #: modules whose import starts a thread, after which nothing may be forked
         self._avoided: set[str] = set()
 
     def load(self) -> dict[str, str]:
@@ -63,33 +64,86 @@ class Preload:
                 if name in _NEEDED:
                     missing[name] = f"{type(error).__name__}: {error}"
         if not missing:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                kept = json.loads(self._path.read_text())
-                self._avoided.update(kept["avoid"])
-                self._import(kept["import"])
+            self._import(self._recall())
         return missing
 
     def learn(self, modules: Iterable[str]) -> bool:
         """Import what ranks had to import; True when something was new."""
-        new = self._import(modules)
+        new = self._unknown(modules)
         if new:
+            self._avoided |= _unsafe(new)
+            self._import(new)
             self._save()
-        return new
+        return bool(new)
 
-    def _import(self, modules: Iterable[str]) -> bool:
-        new = sorted(set(modules) - self._learned - self._avoided - set(sys.modules))
-        for name in filter(_is_library, new):
-            threads = thread_count()
-            # A module that cannot be imported here is left to the ranks, as before.
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
-            (self._learned if thread_count() == threads else self._avoided).add(name)
-        return any(map(_is_library, new))
+    def _unknown(self, modules: Iterable[str]) -> list[str]:
+        known = self._learned | self._avoided | set(sys.modules)
+        return sorted(name for name in modules if name not in known and _is_library(name))
+
+    def _import(self, modules: Iterable[str]) -> None:
+        for name in modules:
+            if not _below(name, self._avoided):
+                # A module that cannot be imported here is left to the ranks, as before.
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+                self._learned.add(name)
 
     def _save(self) -> None:
-        """Keep the list; a read-only environment only costs the next start its warm-up."""
+        """Keep the list, with what another zygote of this environment learned meanwhile; a
+        read-only environment only costs the next start its warm-up."""
+        self._recall()
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
             fresh.write_text(json.dumps({"import": sorted(self._learned), "avoid": sorted(self._avoided)}))
             fresh.replace(self._path)
+
+    def _recall(self) -> list[str]:
+        """Take in the kept list; what it says to import."""
+        try:
+            kept = json.loads(self._path.read_text())
+            imports, avoid = list(map(str, kept["import"])), list(map(str, kept["avoid"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+        self._avoided.update(avoid)
+        return imports
+
+
+def _below(name: str, tops: Iterable[str]) -> bool:
+    """Whether ``name`` is one of ``tops`` or inside one."""
+    return any(name == top or name.startswith(f"{top}.") for top in tops)
+
+
+def _unsafe(modules: Sequence[str]) -> set[str]:
+    """Those whose import starts a thread, or ends the process: found out in forked children.
+
+    A thread cannot be taken back, and a zygote with two may never fork again; so each list is
+    tried in a child first, which stops at the module to blame.
+    """
+    blamed: set[str] = set()
+    while True:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            _try(writing, [name for name in modules if not _below(name, blamed)])
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            *tried, end = pipe.read().split("\n")
+        os.waitpid(child, 0)
+        if end == "all" or not tried:
+            return blamed
+        blamed.add(tried[-1])
+
+
+def _try(writing: int, modules: Sequence[str]) -> NoReturn:
+    """In the child: import one after another, each named before it is tried."""
+    try:
+        for name in modules:
+            os.write(writing, f"{name}\n".encode())
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+            if thread_count() > 1:
+                os._exit(0)
+        os.write(writing, b"all")
+    finally:
+        os._exit(0)

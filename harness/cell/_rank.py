@@ -29,6 +29,8 @@ from harness.cell._ranks import own_session
 from harness.cell._wire import Channel, Message
 
 if TYPE_CHECKING:
+    from torch.distributed import Store
+
     from harness.cell._run import Run
 
 __all__ = ["find_case", "perform", "rank_main"]
@@ -74,43 +76,70 @@ def find_case(module: str, path: str, name: str) -> Case:
     return case
 
 
-def set_environ(rank: int, world: int, port: int, folder: Path) -> None:
-    """What torch, DeepSpeed, accelerate and the Trainer read to know who they are."""
+def set_environ(
+    rank: int,
+    world: int,
+    port: int,
+    folder: Path,
+    local: Sequence[int] | None = None,
+    address: str = "127.0.0.1",
+) -> None:
+    """What torch, DeepSpeed, accelerate and the Trainer read to know who they are.
+
+    :param local: rank and number of ranks on this machine, where there are several machines.
+    """
+    local_rank, local_world = local or (rank, world)
     os.environ.update(
         RANK=str(rank),
-        LOCAL_RANK=str(rank),
+        LOCAL_RANK=str(local_rank),
         WORLD_SIZE=str(world),
-        LOCAL_WORLD_SIZE=str(world),
+        LOCAL_WORLD_SIZE=str(local_world),
         # DeepSpeed counts CPU "devices" by it (to 0.14 through numactl otherwise), and switches
         # its shared-memory op on only where it equals the world size.
         LOCAL_SIZE=str(world + 1),
-        MASTER_ADDR="127.0.0.1",
+        MASTER_ADDR=address,
         MASTER_PORT=str(port),
         TMPDIR=str(folder),
     )
 
 
 def join_group(job: Message, rank: int, folder: Path) -> str:
-    """Form the process group over a file store; the torch device of this rank."""
+    """Form the process group, after :func:`set_environ`; the torch device of this rank."""
     import torch
 
     device = DEVICES[job["device"]]
-    place = device.enter(rank)
+    place = device.enter(int(os.environ["LOCAL_RANK"]))
     torch.set_num_threads(1)
-    store = torch.distributed.FileStore(str(folder / "rendezvous"), job["world"])
     torch.distributed.init_process_group(
-        device.backend, store=store, rank=rank, world_size=job["world"], timeout=_COLLECTIVE_TIMEOUT
+        device.backend,
+        store=_meeting_point(job, folder),
+        rank=rank,
+        world_size=job["world"],
+        timeout=_COLLECTIVE_TIMEOUT,
     )
     adopt_group(device.backend)
     return place
+
+
+def _meeting_point(job: Message, folder: Path) -> Store:
+    """Where ranks exchange addresses: a file of this machine, else the server that the job names."""
+    import torch.distributed as dist
+
+    if "address" not in job:
+        return dist.FileStore(str(folder / "rendezvous"), job["world"])
+    server = dist.TCPStore(
+        job["address"], job["port"], is_master=False, wait_for_workers=False, timeout=_COLLECTIVE_TIMEOUT
+    )
+    return dist.PrefixStore(f"group/{job['id']}", server)
 
 
 def adopt_group(backend: str) -> None:
     """Have DeepSpeed take over the torch group that exists."""
     import deepspeed
 
-    from harness.cell._stack import prepare_accelerator
+    from harness.cell._stack import prepare_accelerator, quiet_optional_ops
 
+    quiet_optional_ops()
     prepare_accelerator(backend)
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
 
@@ -155,7 +184,8 @@ def rank_main(job: Message, rank: int, channel: Channel, stack: Path) -> NoRetur
             sys.meta_path.insert(0, _ImportTicks(tick))
             folder = Path(job["folder"])
             os.chdir(folder)
-            set_environ(rank, job["world"], job["port"], folder)
+            here = {key: job[key] for key in ("local", "address") if key in job}
+            set_environ(rank, job["world"], job["port"], folder, **here)
             from harness.cell._run import Run
 
             random.seed(job["seed"])

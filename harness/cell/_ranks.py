@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from harness.cell._processes import adopt_orphans
 from harness.cell._wire import Channel, Message
 
 __all__ = ["RankProcess", "Starter", "fork_rank", "import_path", "own_session", "spawn_rank"]
@@ -41,14 +43,18 @@ class RankProcess:
 Starter = Callable[[Message, int, Path], RankProcess]
 
 
-def own_session() -> None:
-    """Make this process a session leader that dies with its parent.
+def own_session(farewell: signal.Signals = signal.SIGKILL) -> None:
+    """Set this process apart: what it starts belongs to it, and it hears when its parent dies.
 
-    The session lets the supervisor end a rank together with whatever it started; the parent
-    death signal ends it when the supervisor itself is killed by SIGKILL.
+    Its session keeps the terminal's signals, and those that the code under test sends to "its
+    group", from reaching others.  What it starts stays below it even when daemonised, so that one
+    job can be ended with all that it started while another runs.
+
+    :param farewell: sent to us when the thread that started us ends, by a ``kill -9`` too.
     """
     os.setsid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    adopt_orphans()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, farewell, 0, 0, 0)
 
 
 def import_path() -> dict[str, str]:
@@ -68,26 +74,30 @@ def fork_rank(job: Message, rank: int, folder: Path, forget: Callable[[], Iterab
     log, stack = _files(folder, rank)
     ours, theirs = socket.socketpair()
     parent = os.getpid()
+    # Else every rank would print what the libraries said when they were imported.
+    sys.stdout.flush()
     pid = os.fork()
     if pid:
         theirs.close()
         return RankProcess(rank, pid, Channel(ours), log, stack)
     try:
+        signal.set_wakeup_fd(-1)
         ours.close()
         for number in forget():
             os.close(number)
         _become_rank(job, rank, parent, Channel(theirs), log, stack)
+    except BaseException:  # noqa: BLE001  # nothing may unwind into the frames of the zygote
+        traceback.print_exc()
     finally:
         os._exit(70)  # a rank leaves by itself; only a fault of ours comes here
 
 
 def _become_rank(job: Message, rank: int, parent: int, channel: Channel, log: Path, stack: Path) -> NoReturn:
-    """The child's side of a fork; never returns, so that no frame of the zygote is unwound."""
+    """The child's side of a fork."""
     own_session()
     if os.getppid() != parent:  # the parent died before the death signal was set
         os._exit(1)
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     with log.open("ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)

@@ -34,6 +34,8 @@ class ParameterVerdict:
     found: str = ""
     #: relative L2 error of the reduced gradient against the twin's; None where either is absent
     grad_error: float | None = None
+    #: the same of the step taken; 0 where it is within one rounding of the model's precision
+    update_error: float | None = None
     #: largest absolute change of a weight over the run, here and in the twin
     moved: float | None = None
     twin_moved: float | None = None

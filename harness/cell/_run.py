@@ -28,6 +28,7 @@ __all__ = ["Run"]
 #: DeepSpeed's default of 5e8 elements reserves 2 GB of address space a rank; tiny models need
 #: one bucket either way.
 _BUCKET = 1_000_000
+_NO_BATCH = "a model given as a plain callable needs train(..., batch=...)"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -80,12 +81,20 @@ class Run:
             hint = nearest(name, self._spec.parts)
             raise MalformedCase(self._who, f"model {self._spec.name} has no part {name!r}; {hint}") from None
 
-    def model(self, source: Model | Callable[[], torch.nn.Module] | None = None, *, under: Init | None = None) -> Any:
+    def model(
+        self,
+        source: Model | Callable[[], torch.nn.Module] | None = None,
+        *,
+        under: Init | None = None,
+        load: Callable[[torch.nn.Module], torch.nn.Module | None] | None = None,
+    ) -> Any:
         """Build the model: same starting weights on every rank and in the twin.
 
         :param source: a :class:`Model`, or any callable that gives an ``nn.Module``; by default
             the variant's model.
         :param under: ``zero_init`` or ``plain``; by default the variant's.
+        :param load: for drivers whose library builds models by itself: gets the whole model, gives
+            one with the same weights; None where it cannot and ``under`` is to be followed.
         """
         if isinstance(source, Model):
             self._spec = source
@@ -95,7 +104,10 @@ class Run:
             torch.manual_seed(self._seed)
             reference = self._build()
         self._start = {name: one.detach().clone() for name, one in reference.state_dict().items()}
-        if (under or self.options.init) == "zero_init" and self.options.stage == 3:
+        loaded = load(reference) if load is not None else None
+        if loaded is not None:
+            model = loaded
+        elif (under or self.options.init) == "zero_init" and self.options.stage == 3:
             model = self._partitioned()
         else:
             model = self._build()
@@ -121,9 +133,10 @@ class Run:
             "steps_per_print": 1_000_000,
             "optimizer": self.hyper.deepspeed(),
             "zero_optimization": zero,
+            # Always given: a JSON that says nothing is clipped at a norm of 1.0 (0.19.8,
+            # GRADIENT_CLIPPING_DEFAULT in deepspeed/runtime/constants.py).
+            "gradient_clipping": options.clipping,
         }
-        if options.clipping:
-            config["gradient_clipping"] = options.clipping
         if options.precision == "bf16":
             config["bf16"] = {"enabled": True}
         return {**config, **changes}
@@ -159,11 +172,10 @@ class Run:
         :param batch: draws one micro-batch; by default the model's own.
         """
         faults = [] if isinstance(steps, int) and steps >= 1 else [f"steps must be 1 or more, found {steps!r}"]
-        draw = batch or (self._spec.batch if self._build is self._spec.build else None)
+        draw = batch or self._own_batch
         if draw is None:
-            faults.append("a model given as a plain callable needs train(..., batch=...)")
+            faults.append(_NO_BATCH)
         self.intend(engine, intent, faults)
-        assert draw is not None
         for _ in range(steps * self.options.accumulation):
             inputs = {key: one.to(self.device) for key, one in self.draw(draw).items()}
             loss = loss_of(engine(**inputs))
@@ -223,8 +235,14 @@ class Run:
             raise MalformedCase(self._who, *faults)
         self._observer.begin(chosen)
 
-    def draw(self, batch: Callable[[torch.Generator], Batch]) -> Batch:
-        """The next micro-batch of this rank; different on every rank."""
+    def draw(self, batch: Callable[[torch.Generator], Batch] | None = None) -> Batch:
+        """The next micro-batch of this rank; different on every rank.
+
+        :param batch: draws it; by default the model's own.
+        """
+        batch = batch or self._own_batch
+        if batch is None:
+            raise MalformedCase(self._who, _NO_BATCH)
         generator = torch.Generator()
         generator.manual_seed(hash((self._seed, self.rank, self._drawn)) % 2**63)
         self._drawn += 1
@@ -251,6 +269,7 @@ class Run:
                 _DTYPES[self.options.precision],
                 self.options.clipping,
                 self.device,
+                self._observer.buffers,
             ),
             TOLERANCES[self.options.precision],
         )
@@ -271,6 +290,10 @@ class Run:
     @property
     def _who(self) -> str:
         return f"case on {self.options.id}"
+
+    @property
+    def _own_batch(self) -> Callable[[torch.Generator], Batch] | None:
+        return self._spec.batch if self._build is self._spec.build else None
 
     def _partitioned(self) -> torch.nn.Module:
         """Built under ``zero.Init``, then given the starting weights through a gather."""

@@ -1,58 +1,82 @@
 """Temporary folders that are gone after every outcome, a ``kill -9`` included.
 
-Everything we write lives below ``<tmp>/thawcheck-<uid>/<pid>-<start time>``, named after the
+Everything we write lives below ``<tmp>/thawcheck-<uid>/<pid>-<start time>-<host>``, named after the
 process that owns it.  A normal end removes the folder; the next start removes what dead owners
-left, together with the shared-memory segments their ranks may have leaked.
+left, together with the processes and shared-memory segments that their ranks may have left.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
+import socket
 import tempfile
 from pathlib import Path
+from typing import Final
 
-__all__ = ["clear_shared_memory", "new_scratch", "sweep"]
+from harness.cell._processes import end_marked, start_time
 
-_SHM = Path("/dev/shm")
+__all__ = ["MARK", "clear_shared_memory", "new_scratch", "remember_pids", "reserve_space", "sweep"]
 
+#: Environment variable that marks what an owner starts; its value is in the owner's folder.
+MARK: Final = "THAWCHECK_MARK"
 
-def _start_time(pid: int) -> str | None:
-    """Kernel start time of a live process; with the pid it names one process for ever."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The command name is in parentheses and may hold anything; fields count from behind it.
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]
+_SHM = Path("/dev/shm")  # noqa: S108  # where the kernel keeps POSIX shared memory
+
+#: What the logs, the rendezvous and the stacks of a job may take; less is a full disk.
+_NEEDED: Final = 1 << 20
 
 
 def _base() -> Path:
-    return Path(tempfile.gettempdir()) / f"thawcheck-{os.getuid()}"
+    """The folder of this user.  Raises OSError where it cannot be ours."""
+    base = Path(tempfile.gettempdir()) / f"thawcheck-{os.getuid()}"
+    base.mkdir(mode=0o700, exist_ok=True)
+    # Anyone may make a folder of this name in a shared /tmp, and then swap what we write.
+    if base.is_symlink() or base.stat().st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "this is no folder of ours", str(base))
+    return base
 
 
 def new_scratch() -> Path:
-    """A fresh folder owned by this process, after sweeping what dead owners left."""
+    """A fresh folder owned by this process, after sweeping what dead owners left.
+
+    :raises OSError: where none can be made.
+    """
     sweep()
-    folder = _base() / f"{os.getpid()}-{_start_time(os.getpid())}"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    me = os.getpid()
+    folder = _base() / f"{me}-{start_time(me)}-{socket.gethostname()}"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    if mark := os.environ.get(MARK):
+        (folder / "mark").write_text(mark)
     return folder
 
 
-def sweep() -> list[Path]:
-    """Remove the folders of owners that are gone; says which."""
-    removed = []
-    for folder in _base().glob("*-*") if _base().is_dir() else ():
-        owner, _, started = folder.name.partition("-")
-        if not owner.isdigit() or _start_time(int(owner)) == started:
+def sweep() -> None:
+    """Remove what owners that are gone have left.  Raises OSError where nothing can be ours."""
+    for folder in _base().iterdir():
+        owner, _, rest = folder.name.partition("-")
+        started, _, host = rest.partition("-")
+        # A temporary folder may be shared by machines or containers that cannot see our processes.
+        if not owner.isdigit() or host != socket.gethostname() or start_time(int(owner)) == started:
             continue
+        for mark in _words(folder / "mark"):
+            end_marked(f"{MARK}={mark}")
         # A pid may have been given to another process since; that one's segments are not ours.
-        clear_shared_memory(*(pid for pid in map(int, _pids(folder)) if _start_time(pid) is None))
+        pids = (int(word) for word in _words(folder / "pids") if word.isdigit())
+        clear_shared_memory(*(pid for pid in pids if start_time(pid) is None))
         shutil.rmtree(folder, ignore_errors=True)
-        removed.append(folder)
-    return removed
+
+
+def reserve_space(folder: Path) -> None:
+    """Make sure that a job can write its logs.  Raises OSError where the disk is full."""
+    probe = folder / "space"
+    try:
+        with probe.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, _NEEDED)
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def remember_pids(folder: Path, pids: list[int]) -> None:
@@ -61,9 +85,9 @@ def remember_pids(folder: Path, pids: list[int]) -> None:
         file.writelines(f"{pid}\n" for pid in pids)
 
 
-def _pids(folder: Path) -> list[str]:
+def _words(path: Path) -> list[str]:
     try:
-        return [line for line in (folder / "pids").read_text().split() if line.isdigit()]
+        return path.read_text().split()
     except OSError:
         return []
 

@@ -13,7 +13,7 @@ import selectors
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from harness.cell._ranks import RankProcess, Starter
 from harness.cell._scratch import clear_shared_memory, remember_pids
 from harness.cell._wire import Message
 
-__all__ = ["Supervisor"]
+__all__ = ["Supervisor", "ask_for_stacks", "end_orphans", "end_rank", "reaped", "view"]
 
 _LOG_TAIL = 64 * 1024
 
@@ -43,6 +43,8 @@ class _Job:
     why: str = ""
     dumped: bool = False
     ticked: bool = False
+    #: its owner was told that the ranks stand still
+    idle: bool = False
 
 
 class Supervisor:
@@ -123,11 +125,20 @@ class Supervisor:
         now = time.monotonic()
         for job in list(self._jobs.values()):
             for rank in job.ranks:
-                if _reaped(rank) and not rank.outcome:
+                if reaped(rank) and not rank.outcome:
                     self._last_words(job, rank)
             self._advance(job, now)
-        due = [min(job.end_at or now + 3600, self._deadline_of(job)) for job in self._jobs.values()]
+        due = [self._due(job) for job in self._jobs.values()]
         return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _due(self, job: _Job) -> float:
+        """When to look at the job again, though nothing was heard of it."""
+        times = [self._deadline_of(job)]
+        if job.end_at is not None:
+            times.append(job.end_at)
+        if not job.idle:
+            times.append(job.silent_since + _limits.IDLE)
+        return min(times)
 
     def _last_words(self, job: _Job, rank: RankProcess) -> None:
         """Read what a rank that just died had still sent."""
@@ -147,6 +158,9 @@ class Supervisor:
             # Peers of a dead rank fail on the broken connection in their own time; their errors
             # would be echoes, so they are not waited for.
             job.why, job.end_at = "died", now
+        if not job.idle and now >= job.silent_since + _limits.IDLE:
+            job.idle = True
+            self._report({"op": "idle", "id": job.message["id"], "ranks": []})
         if job.end_at is None and now >= self._deadline_of(job):
             job.why, job.end_at = "hang", now
         if job.end_at is None or now < job.end_at:
@@ -154,47 +168,53 @@ class Supervisor:
         if job.dumped or job.why == "cancelled":
             self._finish(job, job.why)
         else:
-            _ask_for_stacks(job)
+            ask_for_stacks(job.ranks)
             job.dumped, job.end_at = True, now + _limits.STACK_DUMP
 
     def _finish(self, job: _Job, how: str) -> None:
         del self._jobs[job.message["id"]]
         for rank in job.ranks:
             self._end(rank)
-        _end_orphans(keep=[rank.pid for other in self._jobs.values() for rank in other.ranks])
+        end_orphans(keep=[rank.pid for other in self._jobs.values() for rank in other.ranks])
         clear_shared_memory(*(rank.pid for rank in job.ranks), port=job.message.get("port"))
-        ranks = [_view(rank) for rank in job.ranks]
+        ranks = [view(rank) for rank in job.ranks]
         if not job.message.get("keep"):
             shutil.rmtree(job.folder, ignore_errors=True)
         seconds = time.monotonic() - job.started
         self._report({"op": "done", "id": job.message["id"], "how": how, "seconds": seconds, "ranks": ranks})
 
     def _end(self, rank: RankProcess) -> None:
-        """Release a rank that reported, kill one that did not; reap it and all it started."""
-        if rank.outcome:
-            rank.channel.send({"op": "leave"})
-        else:
-            _kill(rank.pid)
-        until = time.monotonic() + _limits.EXIT
-        while not _reaped(rank):
-            if time.monotonic() > until:
-                _kill(rank.pid)
-            time.sleep(0.001)
-        _kill(rank.pid)  # its session: whatever it started and left
+        end_rank(rank)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(rank.channel)
         rank.channel.close()
 
 
-def _ask_for_stacks(job: _Job) -> None:
-    for rank in job.ranks:
+def end_rank(rank: RankProcess) -> None:
+    """Release a rank that reported, kill one that did not; reap it and all it started."""
+    if rank.outcome:
+        rank.channel.send({"op": "leave"})
+    else:
+        _kill(rank.pid)
+    until = time.monotonic() + _limits.EXIT
+    while not reaped(rank):
+        if time.monotonic() > until:
+            _kill(rank.pid)
+        time.sleep(0.001)
+    _kill(rank.pid)  # its session: whatever it started and left
+
+
+def ask_for_stacks(ranks: Iterable[RankProcess]) -> None:
+    """Have those that have not reported write their Python stacks; marks them blocked."""
+    for rank in ranks:
         if rank.status is None and not rank.outcome:
             rank.blocked = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rank.pid, signal.SIGUSR1)
 
 
-def _reaped(rank: RankProcess) -> bool:
+def reaped(rank: RankProcess) -> bool:
+    """Whether the process has ended; its wait status is then kept."""
     if rank.status is None:
         pid, status = os.waitpid(rank.pid, os.WNOHANG)
         if pid:
@@ -209,7 +229,7 @@ def _kill(pid: int) -> None:
             end(pid, signal.SIGKILL)
 
 
-def _end_orphans(keep: list[int]) -> None:
+def end_orphans(keep: Sequence[int] = ()) -> None:
     """Kill processes that ranks started, that left their session, and that were handed to us.
 
     The zygote is their subreaper.  One that still belongs to a running rank's session stays.
@@ -226,7 +246,7 @@ def _end_orphans(keep: list[int]) -> None:
                 os.waitpid(pid, 0)
 
 
-def _view(rank: RankProcess) -> Message:
+def view(rank: RankProcess) -> Message:
     """One rank as the report shows it."""
     status = rank.status or 0
     return {

@@ -1,0 +1,83 @@
+"""torchrun per case.  Also the program that it starts: ``python -m benchmarks._torchrun FOLDER``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from benchmarks._case import WORLD
+from benchmarks._design import LIMIT, DesignError, Verdicts
+from benchmarks._rank import case_folder, perform, read_verdicts, reporting
+from harness.cell._rank import adopt_group
+from harness.cell._ranks import import_path
+
+__all__ = ["TorchrunDesign"]
+
+#: torchrun gives its ranks 30 s to end before it kills them.
+_GRACE: Final = 35.0
+
+
+class TorchrunDesign:
+    name = "torchrun"
+    label = "torchrun per case"
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+
+    def start(self) -> None:
+        """Nothing is kept between cases."""
+
+    def run(self) -> Verdicts:
+        folder = case_folder(self._scratch)
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={WORLD}"]
+        with (folder / "torchrun.log").open("wb") as log:
+            agent = subprocess.Popen(
+                [*launch, "-m", "benchmarks._torchrun", str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **import_path()},
+            )
+            try:
+                agent.wait(LIMIT)
+            except subprocess.TimeoutExpired:
+                raise DesignError(self.name, f"it was still running after {LIMIT:g} s") from None
+            finally:
+                _end(agent)
+        return read_verdicts(self.name, folder)
+
+    def close(self) -> None:
+        """Nothing outlives a case."""
+
+
+def _end(agent: subprocess.Popen[bytes]) -> None:
+    """Have the agent end its ranks, which are in sessions of their own; then be sure of the agent."""
+    agent.terminate()
+    try:
+        agent.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        agent.kill()
+        agent.wait()
+
+
+def _rank(folder: Path) -> None:
+    rank = int(os.environ["RANK"])
+    with reporting(rank, folder):
+        # As for all other ranks: DeepSpeed's shared-memory op stays off unless this equals the world.
+        os.environ["LOCAL_SIZE"] = str(WORLD + 1)
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        adopt_group("gloo")
+        perform(rank, folder)
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    _rank(Path(sys.argv[1]))
+    os._exit(0)  # interpreter shutdown with torch loaded aborts now and then

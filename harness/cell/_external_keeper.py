@@ -1,0 +1,151 @@
+"""The keeper: the process that a launcher started, which forks the rank proper and watches it.
+
+Two processes for one rank, so that a rank can die by any signal, or block with the interpreter
+locked, and still be told of; and so that a rank here is the very process it is under a zygote.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import selectors
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from harness.cell import _limits
+from harness.cell._external_watch import State
+from harness.cell._ranks import RankProcess, Starter, fork_rank, spawn_rank
+from harness.cell._scratch import clear_shared_memory, remember_pids
+from harness.cell._supervisor import ask_for_stacks, end_orphans, end_rank, reaped, view
+from harness.cell._wire import Message
+
+__all__ = ["Keeper"]
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Keeper:
+    """Keeps one rank at a time.
+
+    :param scratch: a folder of this process alone.
+    :param spawn: the rank must not be forked from this process.
+    :param spare: child processes and descriptors of this process that ranks must not touch.
+    """
+
+    def __init__(self, rank: int, scratch: Path, *, spawn: bool, spare: Iterable[tuple[int, int]] = ()) -> None:
+        self._number = rank
+        self._scratch = scratch
+        self._spare = dict(spare)
+        self._start: Starter = spawn_rank if spawn else functools.partial(fork_rank, forget=self._descriptors)
+        self._selector = selectors.DefaultSelector()
+        self._rank: RankProcess | None = None
+        self._stopped = False
+        self.state = State()
+
+    def listen(self) -> None:
+        """From here on a launcher's signal to end is noted, and obeyed by whoever reads the state."""
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._wake, self._woken = socket.socketpair()
+        self._wake.setblocking(False)
+        self._woken.setblocking(False)
+        signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken when the rank dies
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._stop)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+
+    def begin(self, job: Message, number: int, refusal: str = "") -> None:
+        """Start the rank of the job ``number``, unless there is a ``refusal``."""
+        self._rank = None
+        self.state = State(job=number, beat=self.state.beat, stopped=self._stopped, cannot=refusal)
+        if refusal:
+            return
+        folder = self._scratch / f"job-{number}"
+        try:
+            folder.mkdir()
+            self._rank = self._start(job, self._number, folder)
+            remember_pids(self._scratch, [self._rank.pid])
+        except OSError as error:  # full disk, no processes left
+            self.state.cannot = str(error)
+            return
+        self._selector.register(self._rank.channel, selectors.EVENT_READ)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for the rank or a signal; whether the state says something new."""
+        before = vars(self.state).copy()
+        for key, _ in self._selector.select(timeout):
+            if key.fileobj is self._wake:
+                self._wake.recv(4096)
+            else:
+                self._drain()
+        rank = self._rank
+        if rank is not None and reaped(rank):
+            while not rank.channel.closed:  # what it had still sent
+                self._drain()
+            self.state.dead = not rank.outcome and not self._was_stopped(rank)
+        self.state.stopped = self._stopped
+        return vars(self.state) != before
+
+    def end(self, *, stacks: bool) -> Message:
+        """End the rank, which tells its stack first if it has not reported; what is known of it."""
+        rank = self._rank
+        if rank is None:
+            return missing_view(self._number, self.state.moment)
+        if stacks and not rank.outcome and not reaped(rank):
+            ask_for_stacks([rank])
+            time.sleep(_limits.STACK_DUMP)
+        end_rank(rank)
+        if not rank.channel.closed:
+            self._selector.unregister(rank.channel)
+        rank.channel.close()
+        end_orphans(keep=list(self._spare))
+        clear_shared_memory(rank.pid)
+        seen = view(rank)
+        shutil.rmtree(rank.log.parent, ignore_errors=True)
+        self._rank = None
+        return seen
+
+    def _drain(self) -> None:
+        rank = self._rank
+        assert rank is not None, "only the channel of a rank is registered"
+        for message in rank.channel.drain():
+            self.state.ticks += 1
+            if message["t"] == "tick":
+                rank.moment = self.state.moment = message["moment"]
+            else:
+                message.pop("modules", None)  # for a zygote, which could import them beforehand
+                rank.outcome = message
+                self.state.kind = message["kind"]
+        if rank.channel.closed:
+            self._selector.unregister(rank.channel)
+
+    def _was_stopped(self, rank: RankProcess) -> bool:
+        """Some launchers send their signal to all processes; that is no death of its own."""
+        return self._stopped and view(rank)["signal"] in (signal.SIGINT, signal.SIGTERM)
+
+    def _stop(self, *_: Any) -> None:
+        self._stopped = True
+
+    def _descriptors(self) -> Iterable[int]:
+        yield from self._spare.values()
+        yield self._woken.fileno()
+        yield from [key.fd for key in self._selector.get_map().values()]
+
+
+def missing_view(rank: int, moment: str) -> Message:
+    """The view of a rank that nobody can tell anything of."""
+    return {
+        "rank": rank,
+        "moment": moment,
+        "outcome": None,
+        "signal": None,
+        "exit": None,
+        "blocked": False,
+        "log": "",
+        "stack": "",
+    }

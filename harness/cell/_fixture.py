@@ -1,0 +1,32 @@
+"""The ``thaw`` fixture: a case's record inside a plain test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.cell._case import Case, MalformedCase
+from harness.cell._catalog import find
+from harness.cell._record import CaseRecord
+from harness.cell._session import Session
+
+__all__ = ["Thaw"]
+
+
+class Thaw:
+    """Runs cases on the session's ranks."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def run(self, case: Case | str, **options: Any) -> CaseRecord:
+        """Run the first variant that has all of ``options``.
+
+        :param case: a case, or the name of a shipped one.
+        :raises UnknownCase: for a name that nobody has.
+        :raises MalformedCase: for options no variant has, or a case that makes no sense.
+        """
+        found = find(case) if isinstance(case, str) else case
+        outcome, _ = self._session.run(found, found.variant(**options))
+        if outcome.malformed:
+            raise MalformedCase(f"case {found.name}", outcome.malformed)
+        return outcome.record

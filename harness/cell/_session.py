@@ -1,0 +1,102 @@
+"""What one pytest session shares: settings, launcher, expectations, results so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.cell._ahead import Ahead
+from harness.cell._case import Case
+from harness.cell._expect import Expectations, default_folder, differences
+from harness.cell._inprocess import InProcessLauncher
+from harness.cell._launch import Outcome, Request, ZygoteLauncher
+from harness.cell._options import Options
+
+__all__ = ["Session", "Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the options of the plugin say."""
+
+    device: str = "cpu"
+    stack: str = ""
+    expected: Path | None = field(default_factory=default_folder)
+    deadline: float | None = None
+    world: int | None = None
+    keep: bool = False
+    show_logs: bool = False
+    jobs: int = 2
+    in_process: bool = False
+
+
+class Session:
+    """Made at configure time; imports and starts nothing until a case runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._expectations: Expectations | None = None
+        self._zygote: ZygoteLauncher | None = None
+        self._ahead: Ahead | None = None
+        self._in_process: InProcessLauncher | None = None
+
+    @property
+    def expectations(self) -> Expectations:
+        """Raises ExpectationError."""
+        if self._expectations is None:
+            folder = self.settings.expected
+            self._expectations = Expectations.load(folder) if folder else Expectations()
+        return self._expectations
+
+    @property
+    def warnings(self) -> list[str]:
+        return self._zygote.warnings if self._zygote else []
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the last case raised in this process, where it ran in this process."""
+        return self._in_process.error if self._in_process else None
+
+    def request(self, case: Case, options: Options) -> Request:
+        settings = self.settings
+        return Request(
+            case, options, settings.world or case.world, settings.device, settings.deadline, keep=settings.keep
+        )
+
+    def run(
+        self, case: Case, options: Options, upcoming: Iterable[tuple[Case, Options]] = ()
+    ) -> tuple[Outcome, list[str]]:
+        """The outcome of one variant, and in words how it differs from what is expected."""
+        request = self.request(case, options)
+        if self.settings.in_process:
+            self._in_process = self._in_process or InProcessLauncher(self.settings.device)
+            outcome = self._in_process.result(self._in_process.submit(request))
+        else:
+            if self._ahead is None:
+                self._zygote = ZygoteLauncher(self.settings.device)
+                self._ahead = Ahead(self._zygote, self.settings.jobs)
+            coming = ((_key(*one), self.request(*one)) for one in upcoming)
+            outcome = self._ahead.result(_key(case, options), request, coming)
+        record = outcome.record
+        record.stack = self.settings.stack
+        expected = self.expectations.of(record)
+        found = differences(record, expected)
+        record.expected = expected.as_dict()
+        record.as_expected = not found
+        return outcome, found
+
+    def cancel(self) -> None:
+        """End what is under way, nobody waits for it any more."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+
+    def close(self) -> None:
+        if self._zygote is not None:
+            self._zygote.close()
+        if self._in_process is not None:
+            self._in_process.close()
+
+
+def _key(case: Case, options: Options) -> str:
+    return f"{case.path}::{case.name}[{options.id}]"

@@ -1,0 +1,96 @@
+"""``thawcheck run CASE``: one case, every parameter."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from harness.cell._case import Case, MalformedCase
+from harness.cell._catalog import UnknownCase, find
+from harness.cell._device import DEVICES
+from harness.cell._expect import ExpectationError
+from harness.cell._launch import LauncherFailed
+from harness.cell._options import Options
+from harness.cell._session import Session, Settings
+from harness.cell._show import record_text
+from harness.control._exit import Exit, Usage
+
+__all__ = ["add_to"]
+
+_AXES = ("model", "stage", "init", "persistence", "precision")
+
+
+def add_to(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run",
+        help="run one case and show every parameter's verdict",
+        description="Run a case on real ranks. Of its variants, the first that has all settings asked for is run; "
+        "without --stage, the first at its highest stage.",
+    )
+    parser.add_argument("case", metavar="CASE", help="a name from `thawcheck cases`, or path/to/file.py::name")
+    parser.add_argument("--stage", type=int, metavar="N", help="ZeRO stage, 0 to 3")
+    parser.add_argument("--model", metavar="NAME", help="tiny_llama, mlp, ...")
+    parser.add_argument("--init", metavar="HOW", help="plain or zero_init")
+    parser.add_argument("--persistence", metavar="HOW", help="zero or default")
+    parser.add_argument("--precision", metavar="HOW", help="fp32 or bf16")
+    parser.add_argument("--all-variants", action="store_true", help="run every variant that has these settings")
+    parser.add_argument("--world", type=int, metavar="N", help="number of ranks (default: what the case says)")
+    parser.add_argument("--device", choices=sorted(DEVICES), default="cpu", help="default: cpu")
+    parser.add_argument("--deadline", type=float, metavar="SECONDS", help="seconds without progress that make a HANG")
+    parser.add_argument("--show-logs", action="store_true", help="print what every rank printed")
+    parser.add_argument("--json", action="store_true", help="print the record as one JSON line per variant")
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(args: argparse.Namespace) -> Exit:
+    for name in ("world", "deadline"):
+        value = getattr(args, name)
+        if value is not None and not value > 0:
+            raise Usage(f"--{name} must be positive, found {value}")
+    try:
+        case = find(args.case)
+        variants = _chosen(case, args)
+    except (UnknownCase, MalformedCase) as error:
+        raise Usage(str(error)) from None
+    session = Session(
+        Settings(device=args.device, deadline=args.deadline, world=args.world, show_logs=args.show_logs)
+    )
+    worst = Exit.OK
+    try:
+        for options in variants:
+            worst = max(worst, _one(session, case, options, args))
+    except ExpectationError as error:
+        raise Usage(str(error)) from None
+    except LauncherFailed as error:
+        print(f"thawcheck: {error}", file=sys.stderr)
+        return Exit.FAILED
+    finally:
+        session.close()
+    return worst
+
+
+def _chosen(case: Case, args: argparse.Namespace) -> list[Options]:
+    asked = {axis: getattr(args, axis) for axis in _AXES if getattr(args, axis) is not None}
+    if "stage" not in asked and not args.all_variants:
+        fitting = [one for one in case.variants if all(getattr(one, axis) == asked[axis] for axis in asked)]
+        asked["stage"] = max((one.stage for one in fitting), default=3)
+    first = case.variant(**asked)
+    if not args.all_variants:
+        return [first]
+    return [one for one in case.variants if all(getattr(one, axis) == asked[axis] for axis in asked)]
+
+
+def _one(session: Session, case: Case, options: Options, args: argparse.Namespace) -> Exit:
+    outcome, differences = session.run(case, options)
+    for warning in session.warnings:
+        print(f"thawcheck: {warning}", file=sys.stderr)
+    session.warnings.clear()
+    if outcome.malformed:
+        raise Usage(f"case {case.name} is malformed: {outcome.malformed}")
+    if args.json:
+        print(json.dumps(outcome.record.as_dict()))
+    else:
+        print(record_text(outcome.record, differences, outcome.logs if args.show_logs else ()))
+    return Exit.DIFFERS if differences else Exit.OK

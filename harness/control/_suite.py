@@ -1,0 +1,67 @@
+"""``thawcheck suite``: every case under pytest, table, results; pytest's statuses as ours."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cell._catalog import shipped
+from harness.cell._device import DEVICES
+from harness.control._exit import Exit
+
+__all__ = ["add_to", "execute"]
+
+_STATUS = {
+    pytest.ExitCode.OK: Exit.OK,
+    pytest.ExitCode.TESTS_FAILED: Exit.DIFFERS,
+    pytest.ExitCode.USAGE_ERROR: Exit.USAGE,
+    pytest.ExitCode.NO_TESTS_COLLECTED: Exit.USAGE,
+    pytest.ExitCode.INTERRUPTED: Exit.INTERRUPTED,
+    pytest.ExitCode.INTERNAL_ERROR: Exit.FAILED,
+}
+
+
+def add_to(commands: Any) -> None:
+    parser = commands.add_parser(
+        "suite",
+        help="run many cases, print the freeze table",
+        description="Run every shipped case, or those in PATH, and print the freeze table. "
+        "What follows `--` goes to pytest, e.g. `-- -k tiny_llama -x`.",
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="files of cases (default: the shipped ones)")
+    parser.add_argument("--also", metavar="PATH", action="append", default=[], help="tests to run besides")
+    parser.add_argument("--results", metavar="FILE", help="write a JSON line per variant, as they come")
+    parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown")
+    parser.add_argument("--junitxml", metavar="FILE", help="write JUnit, verdict and versions as properties")
+    parser.add_argument("--stack", metavar="NAME", default="", help="name of this set of versions, kept with results")
+    parser.add_argument("--device", choices=sorted(DEVICES), default="cpu", help="default: cpu")
+    parser.add_argument("--world", metavar="N", help="number of ranks (default: what each case says)")
+    parser.add_argument("--expected", metavar="DIR", help="folder of expected verdicts (default: the shipped one)")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> Exit:
+    import harness.cases
+
+    folder = Path(harness.cases.__file__).parent
+    files = list(dict.fromkeys(case.path for case in shipped()))
+    arguments = ["-c", str(folder / "pytest.ini"), "--thaw-table", *(args.paths or files), *args.also]
+    if not _plugin_is_installed():
+        arguments += ["-p", "harness.cell.plugin"]
+    for name in ("results", "markdown", "stack", "device", "world", "expected"):
+        if value := getattr(args, name):
+            arguments += [f"--thaw-{name}={value}"]
+    if args.junitxml:
+        arguments.append(f"--junitxml={args.junitxml}")
+    status = pytest.main([*arguments, *args.pytest_arguments])
+    return _STATUS.get(pytest.ExitCode(status), Exit.FAILED)
+
+
+def _plugin_is_installed() -> bool:
+    """Whether pytest finds the plugin by its entry point; not so in a bare source tree."""
+    from importlib.metadata import entry_points
+
+    return any(one.value == "harness.cell.plugin" for one in entry_points(group="pytest11"))

@@ -1,0 +1,57 @@
+"""The command ``thawcheck``: sub-commands only; each lives in a module of its own."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from harness import __version__
+from harness.control import _cases, _run, _suite
+from harness.control._exit import EXITS, Exit, Usage
+
+__all__ = ["main"]
+
+_COMMANDS = (_cases, _run, _suite)
+
+
+def _parser() -> argparse.ArgumentParser:
+    codes = "\n".join(f"  {code.value:<4}{meaning}" for code, meaning in EXITS.items())
+    parser = argparse.ArgumentParser(
+        prog="thawcheck",
+        description="Does a freezing recipe train, under DeepSpeed ZeRO, what it is meant to train?",
+        epilog=f"exit status:\n{codes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"thawcheck {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_to(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one sub-command; the exit status."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    # argparse has no word for "the rest is another program's" that leaves options in front alone.
+    mine, rest = (given[: given.index("--")], given[given.index("--") + 1 :]) if "--" in given else (given, [])
+    parser = _parser()
+    args = parser.parse_args(mine)
+    if rest and args.execute is not _suite.execute:
+        parser.error(f"only `suite` passes arguments on to pytest, found {' '.join(rest)!r} after `--`")
+    args.pytest_arguments = rest
+    try:
+        return int(args.execute(args))
+    except Usage as error:
+        print(f"thawcheck: {error}", file=sys.stderr)
+        return Exit.USAGE
+    except KeyboardInterrupt:
+        print("thawcheck: interrupted; all ranks are ended", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
+        sys.stderr.close()
+        return Exit.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""The real ``transformers.Trainer`` with the real engine, in the order in which people use it.
+
+Arguments (before the model under ``zero.Init``), model, freezing, Trainer, ``train()``; accelerate
+creates the engine inside the last, and ``on_train_begin`` is the first moment after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.cell._case import MalformedCase
+
+if TYPE_CHECKING:
+    import torch
+
+    from harness.cell._hyper import Hyper
+    from harness.cell._patterns import Patterns
+    from harness.cell._run import Run
+    from harness.cell.models import Batch, Model
+
+__all__ = ["at_train_begin", "train_with_trainer"]
+
+Recipe = Callable[..., object]
+
+#: Arguments of every run, by the release from which they are given in this form.  One place for
+#: what differs between releases; measured with 5.16.1 alone.
+_ARGUMENTS: dict[str, Any] = {
+    # the twin has one constant rate, and torch's AdamW
+    "lr_scheduler_type": "constant",
+    "optim": "adamw_torch",
+    # a micro-batch of ours is one item of the data set
+    "per_device_train_batch_size": 1,
+    # nothing on disk, on the network or on the terminal
+    "save_strategy": "no",
+    "logging_strategy": "no",
+    "report_to": "none",
+    "disable_tqdm": True,
+    "dataloader_pin_memory": False,
+}
+
+
+def at_train_begin(recipe: Recipe, *arguments: Any) -> Any:
+    """A Trainer callback that applies ``recipe(model, *arguments)`` in ``on_train_begin``.
+
+    That is after the engine was made: ``at_train_begin(unfreeze, "model.layers.2.*")`` is how
+    gradual unfreezing is usually written.
+    """
+    from harness.drivers._trainer_parts import AtTrainBegin
+
+    return AtTrainBegin(lambda model: recipe(model, *arguments))
+
+
+def train_with_trainer(
+    run: Run,
+    source: Model | Callable[[], torch.nn.Module] | None = None,
+    *,
+    intent: Patterns,
+    freeze: Recipe | None = None,
+    callbacks: Sequence[Any] = (),
+    steps: int = 2,
+    hyper: Hyper | None = None,
+    batch: Callable[[torch.Generator], Batch] | None = None,
+) -> Any:
+    """Build, freeze and train a model as a Trainer script does; gives the Trainer.
+
+    :param source: as for ``run.model``.
+    :param intent: patterns over parameter names: what is meant to train.  All else must stay.
+    :param freeze: called with the model before the Trainer exists.
+    :param callbacks: given to the Trainer; the intent holds from after their ``on_train_begin``.
+    :param steps: optimizer steps; each takes ``options.accumulation`` micro-batches.
+    :param hyper: hyper-parameters, for the twin as well.
+    :param batch: draws one micro-batch; by default the model's own.
+    """
+    from transformers import PreTrainedModel, Trainer
+
+    from harness.drivers._trainer_parts import AtTrainBegin, BareLossTrainer
+
+    if hyper is not None:
+        run.hyper = hyper
+    _refuse(run, steps)
+    # While arguments with a stage-3 config exist, transformers builds models under zero.Init.
+    early = _arguments(run, steps) if run.options.init == "zero_init" else None
+    model = run.model(source, load=lambda reference: _from_disk(run, reference))
+    if freeze is not None:
+        freeze(model)
+    trainer = (Trainer if isinstance(model, PreTrainedModel) else BareLossTrainer)(
+        model=model,
+        args=early or _arguments(run, steps),
+        train_dataset=_dataset(run, steps, batch),
+        data_collator=_only,
+        callbacks=[
+            *callbacks,
+            AtTrainBegin(lambda _: run.intend(trainer.model_wrapped, intent)),
+        ],
+    )
+    decayed = set(trainer.get_decay_parameter_names(model))
+    undecayed = tuple(name for name, _ in model.named_parameters() if name not in decayed)
+    run.hyper = dataclasses.replace(run.hyper, undecayed=undecayed)
+    with run.watching():
+        trainer.train()
+    return trainer
+
+
+def _refuse(run: Run, steps: int) -> None:
+    faults = []
+    if not isinstance(steps, int) or steps < 1:
+        faults.append(f"steps must be 1 or more, found {steps!r}")
+    if run.hyper.optimizer != "AdamW":
+        faults.append(f"the Trainer is driven with AdamW only, found {run.hyper.optimizer}")
+    if faults:
+        raise MalformedCase(f"case on {run.options.id}", *faults)
+
+
+def _arguments(run: Run, steps: int) -> Any:
+    """The training arguments of this variant; the DeepSpeed JSON leaves to them what it can."""
+    from transformers import TrainingArguments
+
+    config = run.config(gradient_accumulation_steps="auto", train_micro_batch_size_per_gpu="auto")
+    del config["optimizer"]  # the Trainer makes its own
+    hyper = run.hyper
+    return TrainingArguments(
+        **_ARGUMENTS,
+        output_dir=str(run.folder / "trainer"),
+        deepspeed=config,
+        use_cpu=run.device == "cpu",
+        bf16=run.options.precision == "bf16",
+        max_steps=steps,
+        gradient_accumulation_steps=run.options.accumulation,
+        max_grad_norm=run.options.clipping,
+        learning_rate=hyper.lr,
+        weight_decay=hyper.weight_decay,
+        adam_beta1=hyper.betas[0],
+        adam_beta2=hyper.betas[1],
+        adam_epsilon=hyper.eps,
+    )
+
+
+def _from_disk(run: Run, reference: torch.nn.Module) -> torch.nn.Module | None:
+    """Written by rank 0 and read by all with ``from_pretrained``, if it is a transformers model."""
+    import torch.distributed as dist
+    from transformers import PreTrainedModel
+
+    if not isinstance(reference, PreTrainedModel):
+        return None
+    folder = run.folder / "pretrained"
+    if run.rank == 0:
+        reference.save_pretrained(folder)
+    dist.barrier()
+    return type(reference).from_pretrained(folder)
+
+
+def _dataset(run: Run, steps: int, batch: Callable[[torch.Generator], Batch] | None) -> list[Batch]:
+    """The micro-batches of all ranks, in the same order everywhere; the Trainer hands them out."""
+    import torch.distributed as dist
+
+    mine = [run.draw(batch) for _ in range(steps * run.options.accumulation)]
+    theirs: list[Any] = [None] * run.world
+    dist.all_gather_object(theirs, mine)
+    return [one for ranks in theirs for one in ranks]
+
+
+def _only(items: list[Batch]) -> Batch:
+    return items[0]
