@@ -6,8 +6,6 @@ import contextlib
 import multiprocessing
 from pathlib import Path
 
-from torch.multiprocessing.pool import Pool
-
 from benchmarks._case import WORLD
 from benchmarks._design import LIMIT, DesignError, Verdicts
 from benchmarks._rank import case_folder, case_over_file, read_verdicts
@@ -30,7 +28,7 @@ class ForkserverDesign:
     def run(self) -> Verdicts:
         folder = case_folder(self._scratch)
         # Closed and joined as there; terminated only when it failed.
-        with contextlib.closing(Pool(WORLD, context=multiprocessing.get_context("forkserver"))) as pool:
+        with contextlib.closing(multiprocessing.get_context("forkserver").Pool(WORLD)) as pool:
             answer = pool.starmap_async(case_over_file, [(rank, folder) for rank in range(WORLD)])
             try:
                 answer.get(LIMIT)

@@ -71,6 +71,14 @@ class Case:
         there = ", ".join(options.id for options in self.variants)
         raise MalformedCase(f"case {self.name}", f"no variant has {asked}; there is: {there}")
 
+    def choose(self, **asked: Any) -> Options:
+        """The variant to run when some settings were asked for: where no stage was, the highest
+        that has the others, since most faults show there.  Raises :exc:`MalformedCase`."""
+        if "stage" not in asked:
+            fitting = [one for one in self.variants if all(getattr(one, key) == asked[key] for key in asked)]
+            asked["stage"] = max((one.stage for one in fitting), default=3)
+        return self.variant(**asked)
+
 
 def case(
     *,

@@ -48,7 +48,7 @@ def reduced_grad(parameter: torch.nn.Parameter) -> torch.Tensor | None:
     which for a parameter unfrozen after the engine is all there is.
     """
     if hasattr(parameter, "ds_id"):
-        return parameter._z3_optimizer.get_fp32_grad_for_param(parameter)  # type: ignore[attr-defined]
+        return parameter._z3_optimizer.get_fp32_grad_for_param(parameter)  # type: ignore[attr-defined,no-any-return]
     if getattr(parameter, "_hp_mapping", None) is not None or hasattr(parameter, "get_full_hp_grad"):
         return parameter.get_full_hp_grad()  # type: ignore[attr-defined,no-any-return]
     return parameter.grad
@@ -64,4 +64,4 @@ def master_weight(parameter: torch.nn.Parameter, optimizer: Any) -> torch.Tensor
                 return master  # type: ignore[no-any-return]
     from deepspeed.utils import safe_get_full_fp32_param
 
-    return safe_get_full_fp32_param(parameter)
+    return safe_get_full_fp32_param(parameter)  # type: ignore[no-any-return]

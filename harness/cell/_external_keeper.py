@@ -6,8 +6,9 @@ locked, and still be told of; and so that a rank here is the very process it is 
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import functools
+import select
 import selectors
 import shutil
 import signal
@@ -19,14 +20,13 @@ from typing import Any
 
 from harness.cell import _limits
 from harness.cell._external_watch import State
+from harness.cell._processes import adopt_orphans, end_orphans
 from harness.cell._ranks import RankProcess, Starter, fork_rank, spawn_rank
 from harness.cell._scratch import clear_shared_memory, remember_pids
-from harness.cell._supervisor import ask_for_stacks, end_orphans, end_rank, reaped, view
+from harness.cell._supervisor import ask_for_stacks, end_rank, reaped, view
 from harness.cell._wire import Message
 
 __all__ = ["Keeper"]
-
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Keeper:
@@ -49,7 +49,7 @@ class Keeper:
 
     def listen(self) -> None:
         """From here on a launcher's signal to end is noted, and obeyed by whoever reads the state."""
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)
         self._woken.setblocking(False)
@@ -85,30 +85,41 @@ class Keeper:
                 self._drain()
         rank = self._rank
         if rank is not None and reaped(rank):
-            while not rank.channel.closed:  # what it had still sent
+            # What it had still sent; a process it left behind may hold its channel open.
+            while not rank.channel.closed and select.select([rank.channel], [], [], 0)[0]:
                 self._drain()
             self.state.dead = not rank.outcome and not self._was_stopped(rank)
         self.state.stopped = self._stopped
         return vars(self.state) != before
 
-    def end(self, *, stacks: bool) -> Message:
-        """End the rank, which tells its stack first if it has not reported; what is known of it."""
+    def settle(self, *, stacks: bool) -> Message:
+        """What is known of the rank.  If it has not reported it tells its stack and is killed.
+
+        One that reported stays: its leaving would look like a failure to peers that other
+        keepers are just asking for their stacks.
+        """
         rank = self._rank
         if rank is None:
             return missing_view(self._number, self.state.moment)
-        if stacks and not rank.outcome and not reaped(rank):
-            ask_for_stacks([rank])
-            time.sleep(_limits.STACK_DUMP)
+        if not rank.outcome:
+            if stacks and not reaped(rank):
+                ask_for_stacks([rank])
+                time.sleep(_limits.STACK_DUMP)
+            end_rank(rank)
+        return view(rank)
+
+    def finish(self) -> None:
+        """Let the rank go, and end all that it started."""
+        rank, self._rank = self._rank, None
+        if rank is None:
+            return
         end_rank(rank)
-        if not rank.channel.closed:
+        with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(rank.channel)
         rank.channel.close()
         end_orphans(keep=list(self._spare))
         clear_shared_memory(rank.pid)
-        seen = view(rank)
         shutil.rmtree(rank.log.parent, ignore_errors=True)
-        self._rank = None
-        return seen
 
     def _drain(self) -> None:
         rank = self._rank
@@ -117,6 +128,7 @@ class Keeper:
             self.state.ticks += 1
             if message["t"] == "tick":
                 rank.moment = self.state.moment = message["moment"]
+                self.state.joined |= message.get("joined", False)
             else:
                 message.pop("modules", None)  # for a zygote, which could import them beforehand
                 rank.outcome = message

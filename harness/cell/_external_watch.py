@@ -19,6 +19,8 @@ class State:
     beat: int = 0
     moment: str = "start"
     ticks: int = 0
+    #: it has imported the libraries and is in the group
+    joined: bool = False
     #: kind of its outcome once it has reported
     kind: str = ""
     #: it ended without reporting
@@ -41,7 +43,8 @@ class Watch:
     world: int
     deadline: float
     now: float
-    start_deadline: float = _limits.SPAWN_START
+    #: the deadline until all have joined, where it is longer
+    start_deadline: float = 0.0
     states: list[State] = field(init=False)
     #: when each rank reported
     reported: dict[int, float] = field(default_factory=dict)
@@ -94,6 +97,6 @@ class Watch:
             return "died"
         if self._raised is not None:
             return "raised" if now >= self._raised + _limits.PEER_GRACE else ""
-        started = all(state.ticks for state in self.states)
-        allowed = self.deadline if started else max(self.deadline, self.start_deadline)
+        joined = all(state.joined or state.kind for state in self.states)
+        allowed = self.deadline if joined else max(self.deadline, self.start_deadline)
         return "hang" if now >= self._progress + allowed else ""

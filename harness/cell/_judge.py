@@ -64,7 +64,7 @@ def judge(
         masters = steps[number - 2].masters if number > 1 else {}
         twin.follow({**step.before, **masters})
         before = {name: master.detach().clone() for name, master in twin.masters.items()}
-        twin.step(seen, step.intent)
+        twin.step(seen, step.intent, step.grads)
         for name in step.weights:
             if name not in progress:  # a module attached while training went on
                 progress[name] = _Parameter(name, step.before.get(name, step.weights[name]), None)

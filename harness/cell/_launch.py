@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import itertools
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -22,11 +23,21 @@ from harness.cell._merge import fill
 from harness.cell._options import Options
 from harness.cell._ranks import import_path
 from harness.cell._record import CaseRecord
+from harness.cell._scratch import MARK, sweep
 from harness.cell._stack import installed_versions
 from harness.cell._verdict import Verdict
 from harness.cell._wire import Channel, Message
 
-__all__ = ["Launcher", "LauncherFailed", "Outcome", "Request", "ZygoteLauncher", "blank_record"]
+__all__ = [
+    "Launcher",
+    "LauncherFailed",
+    "Outcome",
+    "Request",
+    "ZygoteLauncher",
+    "blank_record",
+    "missing_libraries",
+    "missing_text",
+]
 
 
 class LauncherFailed(Exception):
@@ -86,6 +97,10 @@ def blank_record(request: Request, launcher: str) -> CaseRecord:
     )
 
 
+#: Of all launchers of this process, so that a ticket names one job.
+_NUMBERS = itertools.count(1)
+
+
 class ZygoteLauncher:
     """Owns one zygote process, started at first use; any number of jobs may be under way."""
 
@@ -93,10 +108,12 @@ class ZygoteLauncher:
         """:param spawn: never fork, as where forking is unsafe."""
         self._device = device
         self._spawn = spawn
-        self._numbers = itertools.count(1)
         self._requests: dict[str, tuple[Request, CaseRecord]] = {}
         self._done: dict[str, Message] = {}
         self._idle: set[str] = set()
+        self._ports: dict[str, socket.socket] = {}
+        #: what became of the last zygote that died
+        self._fate = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._log: IO[bytes] | None = None
@@ -106,21 +123,39 @@ class ZygoteLauncher:
 
     def start(self) -> Message:
         """Start the zygote unless it runs; its ``ready`` message.  Raises LauncherFailed."""
-        if self._channel is not None and not self._channel.closed:
-            return self.ready
-        self.close()
+        if self._process is not None:
+            if self._process.poll() is None:
+                return self.ready
+            with contextlib.suppress(LauncherFailed):
+                while True:
+                    self.pump()  # what it had answered before it died
+        try:
+            self.ready = self._start()
+        except BaseException:
+            self._end_process()
+            raise
+        if self.ready["mode"] == "spawn":
+            self.warnings.append(f"ranks are spawned, not forked: {self.ready['why']}")
+        return self.ready
+
+    def _start(self) -> Message:
         ours, theirs = socket.socketpair()
-        self._log = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.cell._zygote", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            env=environment(self._device) | import_path(),
-        )
-        theirs.close()
         self._channel = Channel(ours)
+        with theirs:
+            try:
+                self._log = tempfile.TemporaryFile()
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "harness.cell._zygote", str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    env=environment(self._device) | import_path() | {MARK: secrets.token_hex(8)},
+                )
+            except OSError as error:
+                raise LauncherFailed(
+                    f"the process that imports the libraries cannot be started: {error}"
+                ) from error
         config = {"sys_path": sys.path, "device": self._device}
         if self._spawn:
             config["force_spawn"] = "spawning was asked for"
@@ -131,11 +166,7 @@ class ZygoteLauncher:
             ready = None
         if ready is None:
             said = self._last_words()
-            self.close()
             raise LauncherFailed(f"the process that imports the libraries did not start: {said}")
-        self.ready = ready
-        if ready["mode"] == "spawn":
-            self.warnings.append(f"ranks are spawned, not forked: {ready['why']}")
         return ready
 
     @property
@@ -144,12 +175,12 @@ class ZygoteLauncher:
 
     def submit(self, request: Request) -> str:
         ready = self.start()
-        ticket = f"{os.getpid()}-{next(self._numbers)}"
+        ticket = f"{os.getpid()}-{next(_NUMBERS)}"
         record = blank_record(request, ready["mode"])
         self._requests[ticket] = request, record
-        missing = {**ready["missing"], **_missing(request)}
+        missing = {**ready["missing"], **missing_libraries(request)}
         if missing:
-            self._done[ticket] = {"how": "not_started", "reason": _missing_text(missing), "ranks": []}
+            self._done[ticket] = {"how": "not_started", "reason": missing_text(missing), "ranks": []}
             return ticket
         assert self._channel is not None
         self._channel.send(
@@ -164,9 +195,7 @@ class ZygoteLauncher:
                 "case": request.case.name,
                 "options": request.options.as_dict(),
                 "seed": request.seed,
-                # Nothing listens on it unless a library under test insists; distinct for every
-                # job of every worker, since DeepSpeed names its shared memory after it.
-                "port": 20000 + (os.getpid() * 97 + int(ticket.rpartition("-")[2])) % 40000,
+                "port": self._reserve_port(ticket),
                 "keep": request.keep,
             }
         )
@@ -174,6 +203,8 @@ class ZygoteLauncher:
 
     def result(self, ticket: str) -> Outcome:
         """Wait for a job.  An interrupt or time-out while waiting ends its ranks."""
+        if ticket not in self._requests:
+            raise LauncherFailed(self._fate or f"job {ticket} is not under way: it was cancelled or answered")
         try:
             while not self.done(ticket):
                 self.pump()
@@ -198,35 +229,60 @@ class ZygoteLauncher:
 
     def cancel(self, ticket: str) -> None:
         self._requests.pop(ticket, None)
+        self._done.pop(ticket, None)
         if self._channel is not None:
             self._channel.send({"op": "cancel", "id": ticket})
 
     def close(self) -> None:
         """Stop the zygote and with it every rank; waits until all are gone."""
+        self._end_process()
+        self._requests.clear()
+        self._done.clear()
+
+    def _end_process(self) -> None:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
         if self._process is not None:
+            self._process.terminate()
             try:
-                self._process.wait(_limits.EXIT * 2)
+                status = self._process.wait(_limits.EXIT * 2)
             except subprocess.TimeoutExpired:
-                self._process.send_signal(signal.SIGKILL)
-                self._process.wait()
+                self._process.kill()
+                status = self._process.wait()
             self._process = None
+            if status != 0:
+                with contextlib.suppress(OSError):
+                    sweep()  # it could not clear up itself
         if self._log is not None:
             self._log.close()
             self._log = None
-        self._requests.clear()
-        self._done.clear()
+        for port in self._ports.values():
+            port.close()
+        self._ports.clear()
         self._idle.clear()
+
+    def _reserve_port(self, ticket: str) -> int:
+        """A port that no other job on this machine has, until this one has ended.
+
+        Nothing listens on it unless a library under test insists, which the reservation allows:
+        bound, not listening, and open to reuse.  DeepSpeed names its shared memory after it.
+        """
+        port = self._ports[ticket] = socket.socket()
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port.bind(("127.0.0.1", 0))
+        number: int = port.getsockname()[1]
+        return number
 
     def _take(self, message: Message | None) -> None:
         if message is None:
-            said = self._last_words()
-            self.close()
-            raise LauncherFailed(f"the process that forks the ranks died: {said}")
+            self._fate = f"the process that forks the ranks died: {self._last_words()}"
+            self._end_process()
+            self._requests = {ticket: one for ticket, one in self._requests.items() if ticket in self._done}
+            raise LauncherFailed(self._fate)
         if message["op"] == "done":
             self._idle.discard(message["id"])
+            self._ports.pop(message["id"]).close()
             if message["id"] in self._requests:  # else it was cancelled
                 self._done[message["id"]] = message
         elif message["op"] == "idle":
@@ -247,7 +303,7 @@ class ZygoteLauncher:
         return "; ".join(filter(None, [status, *lines[-3:]])) or "it said nothing"
 
 
-def _missing(request: Request) -> dict[str, str]:
+def missing_libraries(request: Request) -> dict[str, str]:
     """What this variant needs beyond the common libraries and is not installed."""
     from importlib.util import find_spec
 
@@ -258,5 +314,5 @@ def _missing(request: Request) -> dict[str, str]:
     return {name: "not installed" for name in sorted(names) if find_spec(name) is None}
 
 
-def _missing_text(missing: dict[str, str]) -> str:
+def missing_text(missing: dict[str, str]) -> str:
     return "; ".join(f"{name} cannot be imported: {why}" for name, why in missing.items())

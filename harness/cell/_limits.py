@@ -25,6 +25,9 @@ EXIT: Final = 2.0
 #: Zygote start: imports are 5 to 8 s warm; a cold disk and two busy cores took over 40 s.
 ZYGOTE_START: Final = 180.0
 
+#: What ranks imported within a case is all imported by then, or something in it waits for ever.
+IMPORT: Final = 120
+
 #: After this long without a tick a job counts as standing still, and others may run beside it.
 IDLE: Final = 1.0
 
@@ -46,3 +49,7 @@ GONE: Final = 5.0
 #: gone, and how many missed beats tell it.  Launchers wait 30 s before they kill.
 STOPPING: Final = 2.5
 STOPPING_GONE: Final = 1.5
+
+#: Once a job is over: how long its keepers have to dump stacks, end ranks and write what they
+#: saw; less than two seconds where nothing is wrong, and a keeper that takes longer is gone.
+GATHER: Final = 10.0

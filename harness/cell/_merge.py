@@ -66,9 +66,12 @@ def _crash(record: CaseRecord, dead: Sequence[Message]) -> None:
         name = signal.Signals(first["signal"]).name
         hint = " (the kernel's out-of-memory killer sends it, too)" if name == "SIGKILL" else ""
         text = f"died by {name}{hint}"
-    else:
+    elif first["exit"] is not None:
         name = "exit"
         text = f"left with status {first['exit']} without reporting"
+    else:  # started by something else, which alone may know more
+        name = "gone"
+        text = "is gone, together with the process that watched it"
     numbers = [rank["rank"] for rank in dead]
     record.verdict = Verdict.CRASH
     record.failure = Failure(first["moment"], name, text, numbers)

@@ -7,7 +7,7 @@ sees the same whether a plain loop, accelerate or the Trainer drives it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -200,6 +200,6 @@ def _copied(value: Any) -> Any:
         return value.detach().clone()
     if isinstance(value, Mapping):
         return {key: _copied(one) for key, one in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, (list, tuple)):
         return type(value)(_copied(one) for one in value)
     return value

@@ -12,11 +12,14 @@ import hashlib
 import importlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from harness.cell import _limits
+from harness.cell._ranks import own_session
 from harness.cell._stack import installed_versions
 
 __all__ = ["Preload", "thread_count"]
@@ -53,9 +56,14 @@ class Preload:
         self._learned: set[str] = set()
         #: modules whose import starts a thread, after which nothing may be forked
         self._avoided: set[str] = set()
+        #: modules of which that is not known, since there was no time to try them
+        self._untried: set[str] = set()
 
-    def load(self) -> dict[str, str]:
-        """Import everything; what is needed and could not be imported, with the reason."""
+    def load(self, *, learned: bool = True) -> dict[str, str]:
+        """Import everything; what is needed and could not be imported, with the reason.
+
+        :param learned: what ranks were seen to import, too, which pays off from the second case on.
+        """
         missing = {}
         for name in _NAMED:
             try:
@@ -64,16 +72,26 @@ class Preload:
                 if name in _NEEDED:
                     missing[name] = f"{type(error).__name__}: {error}"
         if not missing:
-            self._import(self._recall())
+            self._recall()
+            self._import(self._learned)
+            if thread_count() == 1:
+                self.learn(self._untried)
         return missing
 
     def learn(self, modules: Iterable[str]) -> bool:
-        """Import what ranks had to import; True when something was new."""
+        """Import what ranks had to import; True when something was new.
+
+        It may take seconds.  Interrupted by an exception, it leaves the rest to the next start.
+        """
         new = self._unknown(modules)
         if new:
-            self._avoided |= _unsafe(new)
-            self._import(new)
-            self._save()
+            self._untried.update(new)
+            try:
+                self._avoided |= _unsafe(new)
+                self._learned.update(new)
+                self._import(new)
+            finally:
+                self._save()
         return bool(new)
 
     def _unknown(self, modules: Iterable[str]) -> list[str]:
@@ -81,32 +99,37 @@ class Preload:
         return sorted(name for name in modules if name not in known and _is_library(name))
 
     def _import(self, modules: Iterable[str]) -> None:
-        for name in modules:
+        for name in sorted(modules):
             if not _below(name, self._avoided):
                 # A module that cannot be imported here is left to the ranks, as before.
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)
-                self._learned.add(name)
 
     def _save(self) -> None:
         """Keep the list, with what another zygote of this environment learned meanwhile; a
         read-only environment only costs the next start its warm-up."""
         self._recall()
-        with contextlib.suppress(OSError):
+        self._untried -= self._learned | self._avoided
+        kept = {"import": self._learned, "avoid": self._avoided, "try": self._untried}
+        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-            fresh.write_text(json.dumps({"import": sorted(self._learned), "avoid": sorted(self._avoided)}))
+            fresh.write_text(json.dumps({key: sorted(names) for key, names in kept.items()}))
             fresh.replace(self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
 
-    def _recall(self) -> list[str]:
-        """Take in the kept list; what it says to import."""
+    def _recall(self) -> None:
+        """Take in the kept list."""
         try:
             kept = json.loads(self._path.read_text())
-            imports, avoid = list(map(str, kept["import"])), list(map(str, kept["avoid"]))
+            learned, avoided, untried = (set(map(str, kept[key])) for key in ("import", "avoid", "try"))
         except (OSError, ValueError, KeyError, TypeError):
-            return []
-        self._avoided.update(avoid)
-        return imports
+            return
+        self._learned |= learned
+        self._avoided |= avoided
+        self._untried |= untried
 
 
 def _below(name: str, tops: Iterable[str]) -> bool:
@@ -127,9 +150,12 @@ def _unsafe(modules: Sequence[str]) -> set[str]:
         if not child:
             _try(writing, [name for name in modules if not _below(name, blamed)])
         os.close(writing)
-        with os.fdopen(reading) as pipe:
-            *tried, end = pipe.read().split("\n")
-        os.waitpid(child, 0)
+        try:
+            with os.fdopen(reading) as pipe:
+                *tried, end = pipe.read().split("\n")
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
         if end == "all" or not tried:
             return blamed
         blamed.add(tried[-1])
@@ -138,6 +164,8 @@ def _unsafe(modules: Sequence[str]) -> set[str]:
 def _try(writing: int, modules: Sequence[str]) -> NoReturn:
     """In the child: import one after another, each named before it is tried."""
     try:
+        own_session()
+        signal.alarm(_limits.IMPORT)
         for name in modules:
             os.write(writing, f"{name}\n".encode())
             with contextlib.suppress(Exception):

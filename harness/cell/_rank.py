@@ -5,6 +5,7 @@ Also a program, ``python -m harness.cell._rank FD RANK STACK``, for ranks starte
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import importlib
 import importlib.abc
@@ -14,6 +15,7 @@ import random
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -174,11 +176,13 @@ def rank_main(job: Message, rank: int, channel: Channel, stack: Path) -> NoRetur
         faulthandler.register(signal.SIGUSR1, stack_file, all_threads=True)
         at = {"moment": "start"}
 
-        def tick(moment: str | None = None) -> None:
+        def tick(moment: str | None = None, **more: bool) -> None:
             at["moment"] = moment or at["moment"]
-            channel.send({"t": "tick", "moment": at["moment"]})
+            if not channel.send({"t": "tick", "moment": at["moment"], **more}):
+                os._exit(1)  # nobody watches over us any more
 
         before = set(sys.modules)
+        me = os.getpid()
         try:
             tick()
             sys.meta_path.insert(0, _ImportTicks(tick))
@@ -186,18 +190,25 @@ def rank_main(job: Message, rank: int, channel: Channel, stack: Path) -> NoRetur
             os.chdir(folder)
             here = {key: job[key] for key in ("local", "address") if key in job}
             set_environ(rank, job["world"], job["port"], folder, **here)
+            tempfile.tempdir = None  # the zygote asked for it, so Python remembers another folder
             from harness.cell._run import Run
 
             random.seed(job["seed"])
             place = join_group(job, rank, folder)
+            tick(joined=True)
             run = Run(Options(**job["options"]), rank, job["world"], place, folder, job["seed"], tick)
             outcome = perform(job, run)
         except BaseException as error:  # noqa: BLE001  # SystemExit of the code under test is a finding too
             outcome = failure_outcome(error, run)
+        if os.getpid() != me:
+            # A child that the code under test forked came back through the case: not for us to hear.
+            print(outcome.get("traceback", ""), file=sys.stderr)
+            os._exit(outcome["kind"] != "done")
         if rank == 0:
             outcome["modules"] = sorted(set(sys.modules) - before)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # the code under test may have closed or replaced it
+                stream.flush()
         channel.send(outcome)
         # Sockets of the group stay open until the supervisor has heard every rank: a peer would
         # take our leaving for a failure of its own.

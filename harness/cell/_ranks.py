@@ -33,6 +33,8 @@ class RankProcess:
     log: Path
     stack: Path
     moment: str = "start"
+    #: it has imported the libraries and is in the group
+    joined: bool = False
     outcome: Message | None = None
     #: wait status once reaped; None while it runs
     status: int | None = None

@@ -37,6 +37,7 @@ class Session:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._expectations: Expectations | None = None
+        self._measured: dict[str, Outcome] = {}
         self._zygote: ZygoteLauncher | None = None
         self._ahead: Ahead | None = None
         self._in_process: InProcessLauncher | None = None
@@ -84,7 +85,12 @@ class Session:
         found = differences(record, expected)
         record.expected = expected.as_dict()
         record.as_expected = not found
+        self._measured[_key(case, options)] = outcome
         return outcome, found
+
+    def measured(self, case: Case, options: Options) -> Outcome | None:
+        """The latest outcome of a variant in this session, if there is one."""
+        return self._measured.get(_key(case, options))
 
     def cancel(self) -> None:
         """End what is under way, nobody waits for it any more."""

@@ -47,8 +47,8 @@ def record_text(record: CaseRecord, differences: Sequence[str] = (), logs: Seque
     parts += [f"note: {note}" for note in record.notes]
     for rank, stack in record.stacks.items():
         parts += ["", f"stack of rank {rank}:", stack]
-    for rank, log in enumerate(logs):
-        parts += ["", f"log of rank {rank}:", log.rstrip() or "(nothing)"]
+    for number, log in enumerate(logs):
+        parts += ["", f"log of rank {number}:", log.rstrip() or "(nothing)"]
     if differences:
         parts += ["", *(f"DIFFERS: {one}" for one in differences)]
     elif record.as_expected is not None:

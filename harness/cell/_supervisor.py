@@ -7,22 +7,24 @@ raised, one died, none progresses); what the ranks measured passes through unrea
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import selectors
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cell import _limits
+from harness.cell._processes import end_orphans
 from harness.cell._ranks import RankProcess, Starter
-from harness.cell._scratch import clear_shared_memory, remember_pids
+from harness.cell._scratch import clear_shared_memory, remember_pids, reserve_space
 from harness.cell._wire import Message
 
-__all__ = ["Supervisor", "ask_for_stacks", "end_orphans", "end_rank", "reaped", "view"]
+__all__ = ["Supervisor", "ask_for_stacks", "end_rank", "reaped", "view"]
 
 _LOG_TAIL = 64 * 1024
 
@@ -33,7 +35,7 @@ class _Job:
     folder: Path
     ranks: list[RankProcess]
     started: float
-    #: seconds without a tick that make a HANG; the longer one holds until the first tick
+    #: seconds without a tick that make a HANG; the longer one holds until all have joined
     deadline: float
     start_deadline: float
     silent_since: float
@@ -42,7 +44,6 @@ class _Job:
     #: why it is being ended: "raised", "died", "hang", "cancelled"
     why: str = ""
     dumped: bool = False
-    ticked: bool = False
     #: its owner was told that the ranks stand still
     idle: bool = False
 
@@ -82,18 +83,20 @@ class Supervisor:
         job = _Job(message, folder, ranks, now, deadline, self._start_deadline, silent_since=now)
         try:
             folder.mkdir(parents=True)
-            for rank in range(message["world"]):
-                ranks.append(self._start({**message, "folder": str(folder)}, rank, folder))
+            reserve_space(folder)
+            for number in range(message["world"]):
+                rank = self._start({**message, "folder": str(folder)}, number, folder)
+                ranks.append(rank)
+                # At once: what is registered is what the next rank must not inherit.
+                self._selector.register(rank.channel, selectors.EVENT_READ, (job, rank))
             remember_pids(self._scratch, [rank.pid for rank in ranks])
         except OSError as error:  # full disk, no processes left
-            for rank in ranks:
-                self._end(rank)
+            self._end(job)
             shutil.rmtree(folder, ignore_errors=True)
-            self._report({"op": "done", "id": message["id"], "how": "not_started", "reason": str(error), "ranks": []})
+            reason = _not_started(self._scratch, error)
+            self._report({"op": "done", "id": message["id"], "how": "not_started", "reason": reason, "ranks": []})
             return
         self._jobs[message["id"]] = job
-        for rank in ranks:
-            self._selector.register(rank.channel, selectors.EVENT_READ, (job, rank))
 
     def cancel(self, job_id: str) -> None:
         """End a job whose answer nobody waits for."""
@@ -110,9 +113,10 @@ class Supervisor:
         job, rank = data
         now = time.monotonic()
         for message in rank.channel.drain():
-            job.silent_since, job.ticked = now, True
+            job.silent_since = now
             if message["t"] == "tick":
                 rank.moment = message["moment"]
+                rank.joined |= message.get("joined", False)
             else:
                 rank.outcome = {**message, "at": now - job.started}
                 if message["kind"] != "done" and job.end_at is None:
@@ -124,9 +128,11 @@ class Supervisor:
         """Advance every job; seconds until something is due, None when nothing runs."""
         now = time.monotonic()
         for job in list(self._jobs.values()):
+            late = now >= self._due(job)
             for rank in job.ranks:
-                if reaped(rank) and not rank.outcome:
-                    self._last_words(job, rank)
+                # The last words of the dead; and when time is up, what came in while we were busy.
+                if (reaped(rank) or late) and not rank.outcome:
+                    self._hear(job, rank)
             self._advance(job, now)
         due = [self._due(job) for job in self._jobs.values()]
         return max(0.0, min(due) - time.monotonic()) if due else None
@@ -140,14 +146,14 @@ class Supervisor:
             times.append(job.silent_since + _limits.IDLE)
         return min(times)
 
-    def _last_words(self, job: _Job, rank: RankProcess) -> None:
-        """Read what a rank that just died had still sent."""
+    def _hear(self, job: _Job, rank: RankProcess) -> None:
+        """Read all that a rank has sent."""
         while not rank.channel.closed and select.select([rank.channel], [], [], 0)[0]:
             self.readable((job, rank))
 
     def _deadline_of(self, job: _Job) -> float:
-        allowed = job.deadline if job.ticked else max(job.deadline, job.start_deadline)
-        return job.silent_since + allowed
+        joined = all(rank.joined or rank.outcome for rank in job.ranks)
+        return job.silent_since + (job.deadline if joined else max(job.deadline, job.start_deadline))
 
     def _advance(self, job: _Job, now: float) -> None:
         if all(rank.outcome for rank in job.ranks):
@@ -173,9 +179,7 @@ class Supervisor:
 
     def _finish(self, job: _Job, how: str) -> None:
         del self._jobs[job.message["id"]]
-        for rank in job.ranks:
-            self._end(rank)
-        end_orphans(keep=[rank.pid for other in self._jobs.values() for rank in other.ranks])
+        self._end(job)
         clear_shared_memory(*(rank.pid for rank in job.ranks), port=job.message.get("port"))
         ranks = [view(rank) for rank in job.ranks]
         if not job.message.get("keep"):
@@ -183,25 +187,42 @@ class Supervisor:
         seconds = time.monotonic() - job.started
         self._report({"op": "done", "id": job.message["id"], "how": how, "seconds": seconds, "ranks": ranks})
 
-    def _end(self, rank: RankProcess) -> None:
-        end_rank(rank)
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(rank.channel)
-        rank.channel.close()
+    def _end(self, job: _Job) -> None:
+        """End the ranks, and all that they started."""
+        # All at once, lest those still there complain into their logs that others are gone.
+        for rank in job.ranks:
+            _dismiss(rank)
+        for rank in job.ranks:
+            end_rank(rank)
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(rank.channel)
+            rank.channel.close()
+        end_orphans(keep=[rank.pid for other in self._jobs.values() for rank in other.ranks])
+
+
+def _not_started(folder: Path, error: OSError) -> str:
+    reason = f"the ranks could not be started in {folder}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        reason += "; free some space there, or name another folder by TMPDIR"
+    return reason
 
 
 def end_rank(rank: RankProcess) -> None:
-    """Release a rank that reported, kill one that did not; reap it and all it started."""
-    if rank.outcome:
-        rank.channel.send({"op": "leave"})
-    else:
-        _kill(rank.pid)
+    """Release a rank that reported, kill one that did not; reap it.  What it started is left to
+    :func:`end_orphans`."""
+    _dismiss(rank)
     until = time.monotonic() + _limits.EXIT
     while not reaped(rank):
         if time.monotonic() > until:
-            _kill(rank.pid)
+            os.kill(rank.pid, signal.SIGKILL)
         time.sleep(0.001)
-    _kill(rank.pid)  # its session: whatever it started and left
+
+
+def _dismiss(rank: RankProcess) -> None:
+    if rank.outcome:
+        rank.channel.send({"op": "leave"})
+    elif not reaped(rank):
+        os.kill(rank.pid, signal.SIGKILL)
 
 
 def ask_for_stacks(ranks: Iterable[RankProcess]) -> None:
@@ -220,30 +241,6 @@ def reaped(rank: RankProcess) -> bool:
         if pid:
             rank.status = status
     return rank.status is not None
-
-
-def _kill(pid: int) -> None:
-    """End a rank and everything in its session's process group."""
-    for end in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            end(pid, signal.SIGKILL)
-
-
-def end_orphans(keep: Sequence[int] = ()) -> None:
-    """Kill processes that ranks started, that left their session, and that were handed to us.
-
-    The zygote is their subreaper.  One that still belongs to a running rank's session stays.
-    """
-    me = os.getpid()
-    try:
-        children = [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
-    except OSError:  # a kernel without it: ranks' sessions were ended all the same
-        return
-    for pid in children:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            if pid not in keep and os.getsid(pid) not in keep:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
 
 
 def view(rank: RankProcess) -> Message:

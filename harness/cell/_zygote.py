@@ -7,7 +7,6 @@ its other end closes, which is also how it learns that pytest was killed.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import gc
 import os
@@ -18,7 +17,6 @@ import socket
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from harness.cell import _limits
 from harness.cell._preload import Preload, thread_count
@@ -30,7 +28,9 @@ from harness.cell._wire import Channel, Message
 
 __all__ = ["Zygote", "forking_is_unsafe", "main"]
 
-_PR_SET_CHILD_SUBREAPER = 36
+
+class _Leave(BaseException):
+    """Raised where an import, which may take seconds, keeps the zygote from leaving."""
 
 
 def forking_is_unsafe() -> str:
@@ -53,13 +53,19 @@ class Zygote:
 
     def __init__(self, channel: Channel, config: Message) -> None:
         self._channel = channel
-        self._scratch = new_scratch()
         self._selector = selectors.DefaultSelector()
+        self._leaving = False
+        self._learning = False
+        self._parent = os.getppid()
         sys.path[:] = config["sys_path"]
         started = time.monotonic()
         self._preload = Preload(config["device"])
         missing = {} if config.get("force_spawn") else self._preload.load()
         unsafe = config.get("force_spawn") or forking_is_unsafe()
+        # Until here there is nothing to clear up, and both signals simply end us.
+        signal.signal(signal.SIGTERM, self._leave)
+        signal.signal(signal.SIGHUP, self._leave)
+        self._scratch = new_scratch()
         fork: Starter = functools.partial(fork_rank, forget=self._descriptors)
         self._supervisor = Supervisor(fork, _limits.PROGRESS, self._scratch, self._selector, self._report)
         self._forking = not unsafe
@@ -82,15 +88,15 @@ class Zygote:
 
     def serve(self) -> None:
         """Until the other end closes or asks to stop."""
-        wake, woken = socket.socketpair()
+        wake, self._woken = socket.socketpair()
         wake.setblocking(False)
-        woken.setblocking(False)
-        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        self._woken.setblocking(False)
+        signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken when a rank dies
         self._selector.register(wake, selectors.EVENT_READ, None)
         self._selector.register(self._channel, selectors.EVENT_READ, None)
         try:
-            while not self._channel.closed:
+            while not (self._channel.closed or self._leaving):
                 timeout = self._supervisor.poll()
                 for key, _ in self._selector.select(timeout):
                     if key.fileobj is wake:
@@ -100,9 +106,19 @@ class Zygote:
                             self._obey(message)
                     elif key.fileobj.fileno() >= 0:  # type: ignore[union-attr]  # not closed meanwhile
                         self._supervisor.readable(key.data)
+        except _Leave:
+            pass
         finally:
+            self._leaving = True
             self._supervisor.cancel_all()
             shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _leave(self, number: int, _: object) -> None:
+        # SIGHUP says that the thread that started us ended; its process may well live on.
+        if number == signal.SIGTERM or os.getppid() != self._parent:
+            self._leaving = True
+            if self._learning:
+                raise _Leave
 
     def _obey(self, message: Message) -> None:
         if message["op"] == "run":
@@ -118,7 +134,7 @@ class Zygote:
         modules: set[str] = set()
         for rank in message["ranks"]:
             modules.update((rank["outcome"] or {}).pop("modules", ()))
-        if not (self._forking and modules and self._preload.learn(modules)):
+        if self._leaving or not (self._forking and modules and self._learn(modules)):
             return
         if unsafe := forking_is_unsafe():
             self._forking = False
@@ -126,6 +142,13 @@ class Zygote:
             self._channel.send({"op": "spawning", "why": unsafe})
         else:
             self._settle()
+
+    def _learn(self, modules: set[str]) -> bool:
+        self._learning = True
+        try:
+            return self._preload.learn(modules)
+        finally:
+            self._learning = False
 
     def _settle(self) -> None:
         """Move all that is loaded out of the collector's sight.
@@ -140,11 +163,13 @@ class Zygote:
     def _descriptors(self) -> Iterable[int]:
         """What a forked rank must not hold open: our sockets and those of other ranks."""
         yield from [key.fd for key in self._selector.get_map().values()]
+        yield self._woken.fileno()
+        if isinstance(self._selector, selectors.EpollSelector):
+            yield self._selector.fileno()
 
 
 def main(descriptor: int) -> None:
-    own_session()
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    own_session(signal.SIGHUP)
     # Ctrl-C reaches the whole foreground group; we end when pytest closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=descriptor))
@@ -152,7 +177,11 @@ def main(descriptor: int) -> None:
     config = channel.receive()
     if config is not None:
         with contextlib.closing(channel):
-            Zygote(channel, config).serve()
+            try:
+                zygote = Zygote(channel, config)
+            except OSError as error:
+                sys.exit(f"no folder for the ranks can be made: {error}")
+            zygote.serve()
     sys.stdout.flush()
     os._exit(0)  # interpreter shutdown with torch loaded aborts now and then
 

@@ -39,7 +39,7 @@ class Model:
 def _build_llama(*, tied: bool = False) -> torch.nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return LlamaForCausalLM(
+    model: torch.nn.Module = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=64,
             hidden_size=32,
@@ -52,6 +52,7 @@ def _build_llama(*, tied: bool = False) -> torch.nn.Module:
             use_cache=False,
         )
     )
+    return model
 
 
 def _build_tied_llama() -> torch.nn.Module:

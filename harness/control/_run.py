@@ -73,12 +73,9 @@ def _execute(args: argparse.Namespace) -> Exit:
 
 def _chosen(case: Case, args: argparse.Namespace) -> list[Options]:
     asked = {axis: getattr(args, axis) for axis in _AXES if getattr(args, axis) is not None}
-    if "stage" not in asked and not args.all_variants:
-        fitting = [one for one in case.variants if all(getattr(one, axis) == asked[axis] for axis in asked)]
-        asked["stage"] = max((one.stage for one in fitting), default=3)
-    first = case.variant(**asked)
     if not args.all_variants:
-        return [first]
+        return [case.choose(**asked)]
+    case.variant(**asked)  # or it says what there is
     return [one for one in case.variants if all(getattr(one, axis) == asked[axis] for axis in asked)]
 
 

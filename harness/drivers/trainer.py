@@ -82,7 +82,7 @@ def train_with_trainer(
     _refuse(run, steps)
     # While arguments with a stage-3 config exist, transformers builds models under zero.Init.
     early = _arguments(run, steps) if run.options.init == "zero_init" else None
-    model = run.model(source, load=lambda reference: _from_disk(run, reference))
+    model = run.model(source, load=lambda reference: _from_pretrained(run, reference))
     if freeze is not None:
         freeze(model)
     trainer = (Trainer if isinstance(model, PreTrainedModel) else BareLossTrainer)(
@@ -137,13 +137,15 @@ def _arguments(run: Run, steps: int) -> Any:
     )
 
 
-def _from_disk(run: Run, reference: torch.nn.Module) -> torch.nn.Module | None:
-    """Written by rank 0 and read by all with ``from_pretrained``, if it is a transformers model."""
+def _from_pretrained(run: Run, reference: torch.nn.Module) -> torch.nn.Module | None:
+    """Written by rank 0 and loaded by all as people load, if it is a transformers model."""
     import torch.distributed as dist
     from transformers import PreTrainedModel
+    from transformers.utils import logging
 
     if not isinstance(reference, PreTrainedModel):
         return None
+    logging.disable_progress_bar()
     folder = run.folder / "pretrained"
     if run.rank == 0:
         reference.save_pretrained(folder)

@@ -1,0 +1,182 @@
+"""One rank of several that something else started: ``torchrun ... -m harness.cell CASE``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from harness.cell._case import Case, MalformedCase
+from harness.cell._catalog import UnknownCase, find
+from harness.cell._device import DEVICES
+from harness.cell._expect import ExpectationError, Expectations, default_folder, differences
+from harness.cell._external import ExternalLauncher, Refused
+from harness.cell._external_place import NoPlace, Place
+from harness.cell._launch import LauncherFailed, Outcome, Request
+from harness.cell._options import Options
+from harness.cell._patterns import nearest
+from harness.cell._results import ResultsError, ResultsFile
+from harness.cell._show import record_text
+
+_OK, _DIFFERS, _USAGE, _FAILED = range(4)
+
+_STATUS = """\
+exit status of every rank:
+  0   the verdict is the expected one: TRAINS, where --expected has no entry for the case
+  1   another verdict
+  2   bad usage or input
+  3   the ranks did not meet, or lost each other
+
+torchrun ends with 1 whatever the status of its ranks is, 0 apart."""
+
+_AXES = {"stage": int, "model": str, "init": str, "persistence": str, "precision": str}
+
+#: torchrun ends all ranks once one has ended: the others let the one that talks be the first.
+_AFTER_YOU = 3.0
+
+
+class _Usage(Exception):
+    """Bad usage or input; the message is all that is shown."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Leaves it to the caller who of all ranks tells of a bad command line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _Usage(f"{message}; --help explains")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m harness.cell",
+        description="Run one case on ranks that torchrun, SLURM's srun or the deepspeed launcher started, on one "
+        "machine or several; no folder need be shared.  Of the case's variants, the first that has all settings "
+        "asked for is run.",
+        epilog=_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("case", metavar="CASE", help="a name from `thawcheck cases`, or path/to/file.py::name")
+    parser.add_argument("--variant", metavar="ID", help="the variant of this id, instead of single settings")
+    parser.add_argument("--stage", type=int, metavar="N", help="ZeRO stage, 0 to 3")
+    parser.add_argument("--model", metavar="NAME", help="tiny_llama, mlp, ...")
+    parser.add_argument("--init", metavar="HOW", help="plain or zero_init")
+    parser.add_argument("--persistence", metavar="HOW", help="zero or default")
+    parser.add_argument("--precision", metavar="HOW", help="fp32 or bf16")
+    parser.add_argument("--device", choices=sorted(DEVICES), default="cpu", help="default: cpu")
+    parser.add_argument("--deadline", type=float, metavar="S", help="seconds without progress that make a HANG")
+    parser.add_argument("--expected", type=Path, metavar="DIR", help="folder of TOML files with expected verdicts")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the record to FILE, as one JSON line")
+    parser.add_argument("--show-logs", action="store_true", help="print what every rank printed")
+    # The deepspeed launcher adds it to every command; LOCAL_RANK says the same.
+    parser.add_argument("--local_rank", "--local-rank", type=int, help=argparse.SUPPRESS)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """This rank's whole life; the exit status."""
+    try:
+        place, refusal = Place.find(os.environ), ""
+    except NoPlace as error:
+        place, refusal = None, str(error)
+    try:
+        args = _parser().parse_args(argv)
+        if place is None:
+            raise _Usage(refusal)
+        return _run(place, args)
+    except _Usage as error:
+        return _complain(place, str(error), _USAGE)
+    except LauncherFailed as error:
+        return _complain(place, str(error), _FAILED)
+
+
+def _complain(place: Place | None, text: str, status: int) -> int:
+    if place is None or place.first_here:
+        rank = f" rank {place.rank}:" if place and place.rank else ""
+        print(f"thawcheck:{rank} {text}", file=sys.stderr, flush=True)
+    else:
+        time.sleep(_AFTER_YOU)
+    return status
+
+
+def _run(place: Place, args: argparse.Namespace) -> int:
+    # Before the file of a case can import anything.
+    DEVICES[args.device].environ(os.environ)
+    if args.deadline is not None and not args.deadline > 0:
+        raise _Usage(f"--deadline must be positive, found {args.deadline:g}")
+    try:
+        case = find(args.case)
+        request = Request(case, _chosen(case, args), place.world, args.device, args.deadline)
+        expectations = _expectations(args.expected)
+    except (UnknownCase, MalformedCase, ExpectationError) as error:
+        raise _Usage(str(error)) from None
+    launcher = ExternalLauncher(place, args.device)
+    fault, results = "", None
+    try:
+        results = ResultsFile(args.json) if args.json and place.rank == 0 else None
+    except ResultsError as error:
+        fault = str(error)
+    try:
+        launcher.start(fault)
+        outcome = launcher.result(launcher.submit(request))
+        if launcher.speaks and args.json and results is None:  # rank 0 is gone
+            results = ResultsFile(args.json)
+        found = _compared(outcome, expectations)
+        if launcher.speaks and not outcome.malformed:
+            _show(outcome, found, launcher, args)
+            if results is not None:
+                results.write(outcome.record.as_dict())
+    except (Refused, ResultsError, ExpectationError) as error:
+        raise _Usage(str(error)) from None
+    finally:
+        launcher.close()
+        if results is not None:
+            results.close()
+    if outcome.malformed:
+        raise _Usage(f"case {case.name} is malformed: {outcome.malformed}")
+    return _DIFFERS if found else _OK
+
+
+def _chosen(case: Case, args: argparse.Namespace) -> Options:
+    """:raises MalformedCase: when the case has no such variant."""
+    asked = {axis: getattr(args, axis) for axis in _AXES if getattr(args, axis) is not None}
+    if args.variant is None:
+        return case.choose(**asked)
+    if asked:
+        raise _Usage(f"--variant names all settings; --{next(iter(asked))} cannot be given as well")
+    by_id = {one.id: one for one in case.variants}
+    if args.variant not in by_id:
+        raise _Usage(f"case {case.name} has no variant {args.variant!r}; {nearest(args.variant, by_id)}")
+    return by_id[args.variant]
+
+
+def _expectations(folder: Path | None) -> Expectations:
+    if folder is not None and not folder.is_dir():
+        raise _Usage(f"--expected: there is no folder {folder}")
+    folder = folder or default_folder()
+    return Expectations.load(folder) if folder else Expectations()
+
+
+def _compared(outcome: Outcome, expectations: Expectations) -> list[str]:
+    """In words, how the record differs from what is expected; the record then says so, too."""
+    expected = expectations.of(outcome.record)
+    found = differences(outcome.record, expected)
+    outcome.record.expected = expected.as_dict()
+    outcome.record.as_expected = not found
+    return found
+
+
+def _show(outcome: Outcome, found: list[str], launcher: ExternalLauncher, args: argparse.Namespace) -> None:
+    for warning in launcher.warnings:
+        print(f"thawcheck: {warning}", file=sys.stderr)
+    print(record_text(outcome.record, found, outcome.logs if args.show_logs else ()), flush=True)
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # interpreter shutdown with torch loaded aborts now and then

@@ -1,0 +1,295 @@
+"""The launcher for ranks that something else started: torchrun, SLURM, the deepspeed launcher.
+
+Every rank's process calls the same methods.  Rank 0 gathers what all ranks saw into the report
+that a supervisor of forked ranks would give, and every rank gets the record made of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from harness.cell import _limits
+from harness.cell._device import DEVICES
+from harness.cell._external_board import Board, BoardLost, Server
+from harness.cell._external_keeper import Keeper, missing_view
+from harness.cell._external_place import Place, this_machine
+from harness.cell._external_watch import State, Watch
+from harness.cell._launch import LauncherFailed, Outcome, Request, blank_record, missing_libraries, missing_text
+from harness.cell._merge import fill
+from harness.cell._preload import Preload
+from harness.cell._record import CaseRecord
+from harness.cell._scratch import new_scratch
+from harness.cell._stack import installed_versions
+from harness.cell._wire import Message
+from harness.cell._zygote import forking_is_unsafe
+
+__all__ = ["ExternalLauncher", "Refused"]
+
+
+class Refused(Exception):
+    """Some rank cannot take part, and says why; all ranks know."""
+
+
+class ExternalLauncher:
+    """:meth:`start` first; ``submit`` and ``result`` in the same order on every rank.
+
+    :ivar speaks: whether it falls to this rank to show and keep the record: rank 0, or rank 1
+        where rank 0 is gone.
+    """
+
+    def __init__(self, place: Place, device: str = "cpu") -> None:
+        self.speaks = place.rank == 0
+        #: why the rank is spawned instead of forked
+        self.warnings: list[str] = []
+        self._place = place
+        self._device = device
+        self._jobs = 0
+        self._requests: dict[str, Request] = {}
+        self._hellos: list[Message] = []
+        self._server: Server | None = None
+        self._board: Board | None = None
+        self._scratch: Path | None = None
+
+    def start(self, fault: str = "") -> None:
+        """Import the libraries and meet the other ranks.
+
+        :param fault: why this rank cannot take part, to be known to all.
+        :raises Refused: when any rank has a fault.
+        :raises LauncherFailed: when ranks do not come.
+        """
+        DEVICES[self._device].environ(os.environ)
+        self._missing = Preload(self._device).load(learned=False)
+        if "torch" in self._missing:  # there is nothing to meet with, and nothing to measure
+            return
+        unsafe = forking_is_unsafe()
+        if unsafe:
+            self.warnings.append(f"ranks are spawned, not forked: {unsafe}")
+        # The code under test may form groups of its own; a server for that is at the address.
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+        os.environ.setdefault("TORCHELASTIC_RESTART_COUNT", "0")
+        self._scratch = new_scratch()
+        try:
+            if self._place.rank == 0 and not self._place.served:
+                self._server = Server(self._place.port)
+            self._board = Board(self._place)
+            spare = [(self._server.pid, self._server.fileno())] if self._server else []
+            self._keeper = Keeper(self._place.rank, self._scratch, spawn=bool(unsafe), spare=spare)
+            self._meet(self._board, fault)
+        except BoardLost as error:
+            raise LauncherFailed(f"rank {self._place.rank} cannot meet the others: {error}") from None
+        self._keeper.listen()
+
+    def submit(self, request: Request) -> str:
+        self._jobs += 1
+        self._requests[str(self._jobs)] = request
+        return str(self._jobs)
+
+    def result(self, ticket: str) -> Outcome:
+        request = self._requests.pop(ticket)
+        record = blank_record(request, self._place.launcher)
+        if self._board is None:
+            return fill(record, {"how": "not_started", "reason": missing_text(self._missing), "ranks": []}, request)
+        job = _Job(int(ticket), request, record)
+        try:
+            self._begin(job)
+            self._wait_for_end(self._board, job)
+            return self._gather(self._board, job)
+        except BoardLost as error:
+            mine = self._keeper.settle(stacks=True)
+            if self._place.rank != 1 or self._place.served:
+                raise LauncherFailed(f"rank {self._place.rank} has lost the others: {error}") from None
+            self.speaks = True
+            return fill(record, {"how": "died", "ranks": self._without_board(mine)}, request)
+        finally:
+            self._keeper.finish()
+
+    def close(self) -> None:
+        """Leave together: the one that serves the board last."""
+        if self._board is not None:
+            with contextlib.suppress(BoardLost):
+                until = time.monotonic() + _limits.GATHER
+                here = self._board.count("left", 1)
+                while self._server and here < self._place.world and time.monotonic() < until:
+                    time.sleep(_limits.LOOK)
+                    here = self._board.count("left")
+        if self._server is not None:
+            self._server.close()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _meet(self, board: Board, fault: str) -> None:
+        rank, world = self._place.rank, self._place.world
+        assert self._scratch is not None
+        folder = self._scratch / uuid.uuid4().hex
+        folder.mkdir()
+        hello = {
+            "machine": this_machine(),
+            "folder": str(folder),
+            "fault": fault,
+            "missing": self._missing,
+            "spawned": bool(self.warnings),
+            "versions": installed_versions(),
+        }
+        if board.count(f"seat/{rank}", 1) > 1:
+            raise LauncherFailed(f"two processes say they are rank {rank} of {world}: each needs a RANK of its own")
+        board.put(f"state/{rank}", vars(State()))
+        board.publish(f"hello/{rank}", hello)
+        board.count("here", 1)
+        self._wait_for_all(board)
+        self._hellos = [board.get(f"hello/{number}") for number in range(world)]
+        faults = {number: one["fault"] for number, one in enumerate(self._hellos) if one["fault"]}
+        if faults:
+            raise Refused("; ".join(f"rank {number}: {text}" for number, text in faults.items()))
+
+    def _wait_for_all(self, board: Board) -> None:
+        world, began, told = self._place.world, time.monotonic(), False
+        while (here := board.count("here")) < world:
+            waited = time.monotonic() - began
+            if waited > _limits.MEET:
+                absent = [str(rank) for rank in range(world) if not board.count(f"hello/{rank}")]
+                raise LauncherFailed(
+                    f"ranks {', '.join(absent)} of {world} did not come within {_limits.MEET:g} s: "
+                    "were all started, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT?"
+                )
+            if waited > _limits.MEET_NOTICE and self.speaks and not told:
+                told = True
+                print(f"thawcheck: {here} of {world} ranks are here, waiting for the others", file=sys.stderr)
+            time.sleep(_limits.LOOK)
+
+    def _begin(self, job: _Job) -> None:
+        """Start this rank's part of the job."""
+        local_rank, local_world = self._local()
+        missing = {**self._missing, **missing_libraries(job.request)}
+        refusal = missing_text(missing) or DEVICES[self._device].shortage(local_world)
+        folder = self._shared_folder() / str(job.number)
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            refusal = refusal or f"{folder} cannot be made: {error.strerror}"
+        case = job.request.case
+        message = {
+            "id": f"{self._place.attempt}/{job.number}",
+            "world": self._place.world,
+            "device": self._device,
+            "module": case.module,
+            "path": case.path,
+            "case": case.name,
+            "options": job.request.options.as_dict(),
+            "seed": job.request.seed,
+            "address": self._place.address,
+            "port": self._place.port,
+            "local": [local_rank, local_world],
+            "folder": str(folder),
+        }
+        self._keeper.begin(message, job.number, refusal)
+
+    def _local(self) -> tuple[int, int]:
+        """Rank on this machine and number of ranks here."""
+        mine = self._hellos[self._place.rank]["machine"]
+        here = [rank for rank, hello in enumerate(self._hellos) if hello["machine"] == mine]
+        rank, world = self._place.local_rank, self._place.local_world
+        return here.index(self._place.rank) if rank is None else rank, world or len(here)
+
+    def _shared_folder(self) -> Path:
+        """That of the lowest rank whose folder can be seen here: ranks of one machine share it."""
+        folders = [Path(hello["folder"]) for hello in self._hellos]
+        return next(folder for folder in folders if folder.is_dir())
+
+    def _wait_for_end(self, board: Board, job: _Job) -> None:
+        """Until whoever speaks has said that the job is over, and how."""
+        rank, state = self._place.rank, self._keeper.state
+        deadline = job.request.deadline or job.request.case.deadline or _limits.PROGRESS
+        spawned = any(hello["spawned"] for hello in self._hellos)
+        start_deadline = _limits.SPAWN_START if spawned else _limits.PROGRESS
+        watch = Watch(job.number, self._place.world, deadline, time.monotonic(), start_deadline)
+        said = 0.0
+        new = True
+        while not board.count(f"{job.number}/end"):
+            now = time.monotonic()
+            if new or now - said >= _limits.BEAT:
+                said = now
+                state.beat += 1
+                board.put(f"state/{rank}", vars(state))
+            if rank <= 1:  # rank 1 would take over
+                watch.see([State(**board.get(f"state/{one}")) for one in range(self._place.world)], now)
+                self.speaks = rank == 0 or self.speaks or 0 in watch.gone(now)
+                if self.speaks and (how := watch.over(now)):
+                    reasons = [f"rank {one}: {it.cannot}" for one, it in enumerate(watch.states) if it.cannot]
+                    board.publish(f"{job.number}/end", {"how": how, "reason": "; ".join(reasons)})
+            new = self._keeper.wait(_limits.LOOK)
+        job.watch, job.gone = watch, watch.gone(time.monotonic()) if self.speaks else []
+
+    def _gather(self, board: Board, job: _Job) -> Outcome:
+        """Tell what came of the rank; the record, which the rank that speaks makes of it."""
+        end = board.get(f"{job.number}/end")
+        view = self._keeper.settle(stacks=end["how"] not in ("cancelled", "not_started"))
+        board.publish(f"{job.number}/view/{self._place.rank}", view)
+        if self.speaks:
+            outcome = fill(job.record, self._report(board, job, end), job.request)
+            outcome.record.notes += self._odd_versions()
+            board.publish(f"{job.number}/record", {"record": outcome.record.as_dict(), "malformed": outcome.malformed})
+            return outcome
+        until = time.monotonic() + 2 * _limits.GATHER
+        while (told := board.published(f"{job.number}/record")) is None:
+            if time.monotonic() > until:
+                raise LauncherFailed(f"rank {self._place.rank} was not told the verdict: rank 0 is gone")
+            time.sleep(_limits.LOOK)
+        return Outcome(CaseRecord.from_dict(told["record"]), [], told["malformed"])
+
+    def _report(self, board: Board, job: _Job, end: Message) -> Message:
+        """What a supervisor of all these ranks would report."""
+        assert job.watch is not None
+        views: dict[int, Message] = {}
+        until = time.monotonic() + _limits.GATHER
+        awaited = set(range(self._place.world)) - set(job.gone)
+        while awaited and time.monotonic() < until:
+            for rank in sorted(awaited):
+                if (view := board.published(f"{job.number}/view/{rank}")) is not None:
+                    views[rank] = view
+            awaited -= set(views)
+            time.sleep(_limits.LOOK if awaited else 0)
+        now = time.monotonic()
+        for rank in range(self._place.world):
+            view = views.setdefault(rank, missing_view(rank, job.watch.states[rank].moment))
+            if view["outcome"]:
+                view["outcome"]["at"] = job.watch.reported.get(rank, now) - job.watch.now
+        ranks = [views[rank] for rank in range(self._place.world)]
+        # Some may have reported after the end was called.
+        how = "reported" if all(view["outcome"] for view in ranks) else end["how"]
+        return {"how": how, "reason": end["reason"], "seconds": now - job.watch.now, "ranks": ranks}
+
+    def _without_board(self, mine: Message) -> list[Message]:
+        """The ranks as rank 1 sees them: the board went with rank 0, which served it."""
+        views = [missing_view(rank, "start") for rank in range(self._place.world)]
+        for rank in range(1, self._place.world):
+            views[rank]["blocked"] = True  # nothing is known of it; it did not end this
+        views[1] |= {"moment": mine["moment"], "log": mine["log"], "stack": mine["stack"]}
+        return views
+
+    def _odd_versions(self) -> list[str]:
+        """What makes the ranks' environments differ from that of the rank that speaks."""
+        mine = self._hellos[self._place.rank]["versions"]
+        return [
+            f"rank {rank} runs {package} {version}, rank {self._place.rank} {mine.get(package, 'none')}"
+            for rank, hello in enumerate(self._hellos)
+            for package, version in hello["versions"].items()
+            if mine.get(package) != version
+        ]
+
+
+class _Job:
+    """One request under way."""
+
+    def __init__(self, number: int, request: Request, record: CaseRecord) -> None:
+        self.number = number
+        self.request = request
+        self.record = record
+        self.watch: Watch | None = None
+        #: ranks that were not heard of when the job ended
+        self.gone: list[int] = []

@@ -1,0 +1,75 @@
+"""What comes back from a file that DeepSpeed wrote, and someone else spoilt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from planted.scene import BF16, FP32, FROZEN, TRAINED, block_engine
+
+from harness.cell import case
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.cell._run import Run
+
+State = dict[str, torch.Tensor]
+
+
+def save_and_read(run: Run, spoil: Callable[[State], None] | None = None, *, trained_only: bool = False) -> None:
+    """Train, save, let one rank spoil the file, read it back."""
+    engine = block_engine(run, zero_optimization={"stage3_gather_16bit_weights_on_model_save": True})
+    run.train(engine, intent=run.part("block"), steps=1)
+    engine.save_16bit_model(str(run.folder), "model.bin", exclude_frozen_parameters=trained_only)
+    path = run.folder / "model.bin"
+    if spoil is not None and run.rank == 0:
+        state = torch.load(path)
+        spoil(state)
+        torch.save(state, path)
+    dist.barrier()
+    run.saved(torch.load(path))
+
+
+@case(kind="CONTROL", variants=[*FP32, *BF16])
+def whole(run: Run) -> None:
+    """Nothing is lost."""
+    save_and_read(run)
+
+
+@case(kind="CONTROL", variants=[*FP32, *BF16])
+def tensor_dropped(run: Run) -> None:
+    """A trained tensor is missing."""
+    save_and_read(run, lambda state: state.pop(TRAINED[run.options.model]))
+
+
+@case(kind="CONTROL", variants=FP32)
+def shape_changed(run: Run) -> None:
+    """A trained tensor comes back flat."""
+    name = TRAINED[run.options.model]
+    save_and_read(run, lambda state: state.update({name: state[name].flatten()}))
+
+
+@case(kind="CONTROL", variants=[*FP32, *BF16])
+def dtype_changed(run: Run) -> None:
+    """A frozen tensor comes back in another precision."""
+    name = FROZEN[run.options.model]
+    save_and_read(run, lambda state: state.update({name: state[name].half()}))
+
+
+@case(kind="CONTROL", variants=[*FP32, *BF16])
+def value_changed(run: Run) -> None:
+    """One value of a trained tensor comes back one unit in the last place off."""
+
+    def spoil(state: State) -> None:
+        weights = state[TRAINED[run.options.model]].view(-1)
+        weights[7] = torch.nextafter(weights[7], torch.tensor(float("inf"), dtype=weights.dtype))
+
+    save_and_read(run, spoil)
+
+
+@case(kind="CONTROL", variants=FP32)
+def frozen_left_out(run: Run) -> None:
+    """DeepSpeed itself leaves the frozen weights out, when asked to."""
+    save_and_read(run, trained_only=True)

@@ -1,0 +1,115 @@
+"""Steps that are not taken, or taken wrongly, with right gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from planted import sabotage
+from planted.scene import BF16, EVERYWHERE, FP32, SGD, TRAINED, block_engine, frozen, named, trained
+
+from harness.cell import Hyper, Options, case, freeze_except
+from harness.cell._patterns import matches
+
+if TYPE_CHECKING:
+    from harness.cell._run import Run
+
+
+@case(kind="CONTROL", variants=EVERYWHERE)
+def step_skipped(run: Run) -> None:
+    """The optimizer never moves one parameter."""
+    engine = block_engine(run)
+    sabotage.scale_step(engine, run.options.stage, trained(run, engine), 0.0)
+    run.train(engine, intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=FP32)
+def left_out_of_the_optimizer(run: Run) -> None:
+    """One trained parameter is not among those that the engine was given."""
+    import deepspeed
+
+    model = run.model()
+    freeze_except(model, run.part("block"))
+    given = [one for name, one in model.named_parameters() if name != TRAINED[run.options.model]]
+    with run.watching():
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=given, config=run.config())
+    run.train(engine, intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=EVERYWHERE)
+def step_half_as_long_again(run: Run) -> None:
+    """One parameter is stepped with one and a half times its learning rate."""
+    engine = block_engine(run)
+    sabotage.scale_step(engine, run.options.stage, trained(run, engine), 1.5)
+    run.train(engine, intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[*FP32, *BF16])
+def step_one_per_cent_longer(run: Run) -> None:
+    """The smallest wrong learning rate worth seeing: one per cent off."""
+    engine = block_engine(run)
+    sabotage.scale_step(engine, run.options.stage, trained(run, engine), 1.01)
+    run.train(engine, intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[*FP32, *BF16])
+def another_groups_learning_rate(run: Run) -> None:
+    """Two optimizer groups; the head is stepped with a learning rate of its own."""
+    import deepspeed
+
+    model = run.model()
+    parts = run.part("block") + run.part("head")
+    freeze_except(model, parts)
+    head = [one for name, one in model.named_parameters() if matches(name, run.part("head"))]
+    rest = [one for name, one in model.named_parameters() if not matches(name, run.part("head"))]
+    groups = [{"params": rest}, {"params": head, "lr": 1.5 * run.hyper.lr}]
+    with run.watching():
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=run.config())
+    run.train(engine, intent=parts)
+
+
+@case(kind="CONTROL", variants=[*FP32, *BF16])
+def weight_decay_lost(run: Run) -> None:
+    """The engine's optimizer has no weight decay, the declared one has."""
+    declared, given = run.hyper, Hyper(weight_decay=0.0)
+    engine = block_engine(run, optimizer=given.deepspeed())
+    assert run.hyper is declared
+    run.train(engine, intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[Options(stage=stage, clipping=0.01) for stage in (0, 1, 2, 3)])
+def clipped_at_another_norm(run: Run) -> None:
+    """Gradients are clipped at a tenth more than was declared."""
+    engine = block_engine(run, hyper=SGD, gradient_clipping=0.011)
+    run.train(engine, intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[Options(stage=stage) for stage in (0, 1, 2, 3)])
+def momentum_lost(run: Run) -> None:
+    """The engine's SGD has no momentum: its first step is right, its second is not."""
+    given = Hyper(optimizer="SGD", lr=SGD.lr, weight_decay=SGD.weight_decay)
+    engine = block_engine(run, hyper=SGD, optimizer=given.deepspeed())
+    run.train(engine, intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=BF16)
+def copy_not_refreshed(run: Run) -> None:
+    """The fp32 master is stepped, the model's own bf16 weight stays as it was before the second step."""
+    engine = block_engine(run)
+    victim = trained(run, engine)
+    tensor = victim.ds_tensor if hasattr(victim, "ds_tensor") else victim.data
+    kept: list[torch.Tensor] = []
+    sabotage.after_step(engine, 1, lambda: kept.append(tensor.detach().clone()))
+    sabotage.after_step(engine, 2, lambda: tensor.copy_(kept[0]))
+    run.train(engine, intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[*FP32, *BF16])
+def wrong_start(run: Run) -> None:
+    """One trained and one frozen parameter start from other weights than all ranks were given."""
+    model = run.model()
+    freeze_except(model, run.part("block"))
+    for victim in (TRAINED[run.options.model], None):
+        parameter = named(model, victim) if victim else frozen(run, model)
+        sabotage.in_place(parameter, lambda weights: weights.mul_(1.25))
+    run.train(run.engine(model), intent=run.part("block"))
