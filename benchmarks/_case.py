@@ -29,17 +29,13 @@ def _train_block(run: Run) -> None:
     run.train(engine, intent=run.part("block"), steps=2)
 
 
-@case(
-    kind="CONTROL", recipe="exclusion freezing", moment="before the engine", variants=[VARIANT], world=WORLD
-)
+@case(kind="CONTROL", recipe="exclusion freezing", moment="before the engine", variants=[VARIANT], world=WORLD)
 def exclusion(run: Run) -> None:
     """Exclusion freezing before the engine trains exactly what is meant to train."""
     _train_block(run)
 
 
-@case(
-    kind="CONTROL", recipe="exclusion freezing", moment="before the engine", variants=[VARIANT], world=WORLD
-)
+@case(kind="CONTROL", recipe="exclusion freezing", moment="before the engine", variants=[VARIANT], world=WORLD)
 def weighed(run: Run) -> None:
     """The same; each rank notes how much memory it has for itself when it has the most."""
     _train_block(run)

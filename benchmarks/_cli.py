@@ -44,9 +44,7 @@ def main(
     try:
         claim(options.output)
     except OSError as error:
-        return _usage(
-            f"figures cannot be written to {options.output}: {error.strerror}; choose another --output"
-        )
+        return _usage(f"figures cannot be written to {options.output}: {error.strerror}; choose another --output")
     try:
         figures = measured(rounds, lambda text: print(text, file=sys.stderr, flush=True))
     except DesignError as error:
@@ -57,9 +55,7 @@ def main(
     try:
         store(options.output, figures, checks)
     except OSError as error:
-        return _usage(
-            f"figures could not be written to {options.output}: {error.strerror}; they are only above"
-        )
+        return _usage(f"figures could not be written to {options.output}: {error.strerror}; they are only above")
     print(f"Samples: {options.output}")
     return 0 if options.no_assert or all(one.met for one in checks) else 1
 

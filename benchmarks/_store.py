@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import errno
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,9 @@ __all__ = ["as_dict", "claim", "store"]
 def claim(path: Path) -> None:
     """See that ``path`` can be written before minutes are spent.  Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a"):
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    with tempfile.TemporaryFile(dir=path.parent):
         pass
 
 

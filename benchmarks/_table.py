@@ -42,7 +42,4 @@ def _columns(head: _Row, rows: Iterable[_Row]) -> list[str]:
     lines = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, tuple("-" * width for width in widths))
-    return [
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
-        for line in lines
-    ]
+    return ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]

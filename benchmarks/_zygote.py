@@ -27,8 +27,9 @@ class ZygoteDesign:
         self.start_seconds = 0.0
 
     def start(self) -> None:
-        # The first case ever in an environment teaches the zygote what to import, so the start of
-        # the second zygote is the one that users see.
+        # The first case ever in an environment teaches its zygote what to import, and a second one
+        # is answered only when that is done; all zygotes after this one start as users know it.
+        self.run()
         self.run()
         self._launcher.close()
         began = time.perf_counter()
@@ -46,9 +47,7 @@ class ZygoteDesign:
             if note.startswith(MEMORY_NOTE):
                 ranks |= json.loads(note.removeprefix(MEMORY_NOTE))
         if len(ranks) != WORLD or self._launcher.pid is None:
-            raise DesignError(
-                self.name, f"{WORLD} ranks were to note their memory; their notes: {record.notes}"
-            )
+            raise DesignError(self.name, f"{WORLD} ranks were to note their memory; their notes: {record.notes}")
         pid = self._launcher.pid
         return Memory(resident_bytes(pid), thread_count(pid), [ranks[rank] for rank in sorted(ranks)])
 
@@ -61,9 +60,7 @@ class ZygoteDesign:
         except LauncherFailed as error:
             raise DesignError(self.name, str(error)) from error
         if record.launcher != self.name:
-            raise DesignError(
-                self.name, f"ranks were started by {record.launcher}: {self._launcher.warnings}"
-            )
+            raise DesignError(self.name, f"ranks were started by {record.launcher}: {self._launcher.warnings}")
         if not record.parameters:
             raise DesignError(self.name, f"{record.verdict}: {record.headline}")
         return record

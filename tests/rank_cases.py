@@ -187,12 +187,6 @@ def leaves_with_status_3(run: Run) -> None:
     wait_for_others()
 
 
-@_case()
-def dies_in_two_ways(run: Run) -> None:
-    """Both at once, as far as anyone can tell."""
-    os.kill(os.getpid(), signal.SIGKILL if run.rank else signal.SIGABRT)
-
-
 # -- that raise ------------------------------------------------------------------------------
 
 
@@ -287,6 +281,14 @@ def imports_einops(_: Run) -> None:
 
 
 @_case()
+def imports_einops_and_shuts(_: Run) -> None:
+    """Whoever imports it from here on is kept waiting."""
+    importlib.import_module("einops")
+    Path(os.environ[NOTES], "gate").touch()
+    answer(value=False)
+
+
+@_case()
 def fills_its_log(_: Run) -> None:
     for number in range(100_000):
         print(f"line {number}")
@@ -364,7 +366,14 @@ def litters_and_leaves(run: Run) -> None:
 def waits_for_its_daemon(_: Run) -> None:
     """A daemon of a running rank must not be taken for what another job left."""
     ready, told = os.pipe()
-    daemonise(lambda: (time.sleep(1.5), os.write(told, b"done")))
+
+    def obey() -> None:
+        note("daemon", os.getpid())
+        while not Path(os.environ[NOTES], "go").exists():
+            time.sleep(0.01)
+        os.write(told, b"done")
+
+    daemonise(obey)
     os.close(told)
     answer(os.read(ready, 4).decode())
 

@@ -60,6 +60,7 @@ class World:
         self.temporary = folder / "tmp"
         self.libraries = folder / "libraries"
         self.notes = folder / "notes"
+        self.environment = folder / "environment"
         for one in (self.temporary, self.libraries, self.notes):
             one.mkdir()
         self.trace = f"{rank_cases.TRACE}={folder}"
@@ -69,19 +70,18 @@ class World:
         patch.setattr(tempfile, "tempdir", None)
         patch.syspath_prepend(str(self.libraries))
 
-    def stand_in(self, **more: str) -> None:
-        """Run on stand-ins for the libraries; ``more`` gives modules by name, e.g. ``torch``."""
-        for name, text in (_STAND_INS | {f"{name}.py": text for name, text in more.items()}).items():
-            path = self.libraries / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+    def stand_in(self) -> None:
+        """Run on stand-ins for the libraries, in an environment that has learned of no modules."""
+        for name, text in _STAND_INS.items():
+            self.plant(name, text)
+        venv.create(self.environment, symlinks=True)
+        self.patch.setattr(sys, "executable", str(self.environment / "bin" / "python"))
 
-    def own_environment(self) -> Path:
-        """Start zygotes from a new, empty environment, which has no list of modules yet."""
-        prefix = self.libraries.parent / "environment"
-        venv.create(prefix, symlinks=True)
-        self.patch.setattr(sys, "executable", str(prefix / "bin" / "python"))
-        return prefix
+    def plant(self, file: str, text: str) -> None:
+        """A library, or a part of one, that is found before all others."""
+        path = self.libraries / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
     def strays(self) -> dict[int, str]:
         """All that was started in this world and lives; pid -> command."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 import rank_cases
-from rank_world import World, answer, new_world, request, run, wait_for
+from rank_world import World, answer, new_world, request, run
 
-from harness.cell import Case, CaseRecord, Verdict, _limits
-from harness.cell._launch import ZygoteLauncher
+from harness.cell import Case, Verdict, _limits
+from harness.cell._launch import ZygoteLauncher, blank_record
+from harness.cell._merge import fill
 
 #: Long enough for two busy cores, and short enough for a test that waits for it.
 SHORT: Final = 1.5
+
+#: Well before the deadline that would have ended it, too.
+AT_ONCE: Final = _limits.PROGRESS / 2
 
 
 @pytest.fixture(scope="module")
@@ -66,32 +67,30 @@ def test_a_hang_at_the_default_deadline_is_told_within_15_seconds_while_others_r
     assert "no rank made progress for 10 s" in record.headline
 
 
-@pytest.mark.parametrize(
-    ("case", "lines"),
-    [
-        (rank_cases.blocks_in_a_collective, ("in wait_for_others", "in sleep_for_ever")),
-        (rank_cases.spins, ("in wait_for_others", "in spin_for_ever")),
-        (rank_cases.sleeps, ("in sleep_for_ever", "in sleep_for_ever")),
-    ],
-    ids=lambda value: value.name if isinstance(value, Case) else "",
-)
-def test_a_hang_shows_the_stack_of_every_rank(
-    launcher: ZygoteLauncher, case: Case, lines: tuple[str, str]
-) -> None:
-    record = run(launcher, case, world=2, deadline=SHORT)
-    assert record.verdict is Verdict.HANG, record.headline
-    assert record.failure is not None
-    assert record.failure.ranks == [0, 1]
-    assert sorted(record.stacks) == ["0", "1"]
-    for rank, line in enumerate(lines):
-        assert line in record.stacks[str(rank)]
-        assert f"in {case.name}" in record.stacks[str(rank)]
+def test_hangs_show_the_stack_of_every_rank(launcher: ZygoteLauncher) -> None:
+    """Blocked in a collective that the others never enter, spinning, asleep."""
+    lines = {
+        rank_cases.blocks_in_a_collective: ["in wait_for_others", "in sleep_for_ever"],
+        rank_cases.spins: ["in wait_for_others", "in spin_for_ever"],
+        rank_cases.sleeps: ["in sleep_for_ever", "in sleep_for_ever"],
+    }
+    tickets = {case: launcher.submit(request(case, world=2, deadline=SHORT)) for case in lines}
+    for case, ticket in tickets.items():
+        record = launcher.result(ticket).record
+        assert record.verdict is Verdict.HANG, record.headline
+        assert record.failure is not None
+        assert record.failure.ranks == [0, 1]
+        assert sorted(record.stacks) == ["0", "1"]
+        for rank, line in enumerate(lines[case]):
+            assert line in record.stacks[str(rank)]
+            assert f"in {case.name}" in record.stacks[str(rank)]
 
 
 def test_a_stopped_process_is_a_hang(launcher: ZygoteLauncher) -> None:
-    """It cannot tell its stack; the others can, and all are ended."""
+    """It cannot tell its stack, and is ended all the same."""
     record = run(launcher, rank_cases.stops_itself, world=1, deadline=SHORT)
     assert record.verdict is Verdict.HANG, record.headline
+    assert record.stacks == {}
 
 
 def test_progress_is_no_hang_however_long_it_takes(launcher: ZygoteLauncher) -> None:
@@ -123,7 +122,7 @@ def test_a_death_is_told_at_once_with_its_signal_and_rank(
     assert record.failure is not None
     assert (record.failure.type, record.failure.ranks) == (name, [1])
     assert text in record.headline
-    assert_ended_at_once(record, peer="0")
+    assert record.seconds["total"] < AT_ONCE
 
 
 def test_a_segmentation_fault_shows_where(launcher: ZygoteLauncher) -> None:
@@ -132,12 +131,17 @@ def test_a_segmentation_fault_shows_where(launcher: ZygoteLauncher) -> None:
     assert "in reads_address_zero" in record.stacks["1"]
 
 
-def test_ranks_that_die_together_are_told_apart(launcher: ZygoteLauncher) -> None:
-    record = run(launcher, rank_cases.dies_in_two_ways, world=2)
-    assert record.verdict is Verdict.CRASH, record.headline
-    everything = f"{record.headline} {record.notes} {record.stacks}"
-    assert "SIGABRT" in everything or "Aborted" in everything
-    assert "SIGKILL" in everything
+def test_ranks_that_die_in_one_instant_are_told_apart() -> None:
+    """As the supervisor reports it when it finds several dead at one look."""
+    asked = request(rank_cases.trains, world=3)
+    seen = {"moment": "engine", "outcome": None, "exit": None, "blocked": False, "log": "", "stack": ""}
+    ranks = [{**seen, "rank": rank, "signal": number} for rank, number in enumerate((6, 9, 6))]
+    record = fill(blank_record(asked, "test"), {"how": "died", "ranks": ranks}, asked).record
+    assert record.verdict is Verdict.CRASH
+    assert record.headline == "ranks 0, 2 died by SIGABRT on the way to 'engine'"
+    assert record.notes == [
+        "rank 1 died by SIGKILL (the kernel's out-of-memory killer sends it, too) on the way to 'engine'"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -158,8 +162,9 @@ def test_when_one_raises_its_blocked_peers_are_ended_at_once(
     assert (record.failure.type, record.failure.moment, record.failure.ranks) == (name, "start", [2])
     assert record.headline == f"rank 2 raised on the way to 'start': {text}"
     assert record.notes == ["rank 0 was blocked at 'start'", "rank 1 was blocked at 'start'"]
-    assert_ended_at_once(record, peer="0")
-    assert_ended_at_once(record, peer="1")
+    assert "in wait_for_others" in record.stacks["0"]
+    assert "in wait_for_others" in record.stacks["1"]
+    assert record.seconds["total"] < AT_ONCE
 
 
 def test_what_all_ranks_raise_is_told_once(launcher: ZygoteLauncher) -> None:
@@ -218,12 +223,6 @@ def test_the_zygote_has_one_thread_and_stays_up(launcher: ZygoteLauncher) -> Non
     assert launcher.warnings == []
 
 
-def assert_ended_at_once(record: CaseRecord, peer: str) -> None:
-    """Not awaited until its deadline, though it was blocked: its stack says so."""
-    assert record.seconds["total"] < _limits.PROGRESS / 2
-    assert "in wait_for_others" in record.stacks[peer]
-
-
 # -- one beside another ----------------------------------------------------------------------
 
 
@@ -269,7 +268,7 @@ def test_ranks_inherit_no_socket_but_their_own(world: World) -> None:
     told = world.told("files")
     assert len(told) == 3
     for files in told:
-        assert [name for name in files.values() if name.startswith("socket:")].__len__() == 1, files
+        assert len([name for name in files.values() if name.startswith("socket:")]) == 1, files
         assert not any("eventpoll" in name for name in files.values()), files
     assert len({name for files in told for name in files.values() if name.startswith("socket:")}) == 3
 
@@ -284,7 +283,7 @@ def test_a_log_is_cut_at_its_beginning(world: World) -> None:
 
 
 def test_what_libraries_say_on_import_is_in_no_log(world: World) -> None:
-    world.stand_in(accelerate="print('said once')")
+    world.plant("accelerate/__init__.py", "print('said once')")
     launcher = ZygoteLauncher()
     outcome = launcher.result(launcher.submit(request(rank_cases.raises_on_every_rank, world=2)))
     launcher.close()
@@ -305,23 +304,23 @@ def test_spawned_ranks_give_the_same_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("libraries", "reason"),
+    ("file", "text", "reason"),
     [
         (
-            {"sitecustomize": "import threading, time\nthreading.Thread(target=time.sleep, args=[99], daemon=True).start()"},
+            "sitecustomize.py",
+            "import threading, time\nthreading.Thread(target=time.sleep, args=[99], daemon=True).start()\n",
             "the process that would fork has 2 threads",
         ),
         (
-            {"accelerate": "import torch\ntorch.cuda.is_initialized = lambda: True"},
+            "accelerate/__init__.py",
+            "import torch\ntorch.cuda.is_initialized = lambda: True\n",
             "CUDA is initialised in the process that would fork",
         ),
     ],
     ids=["thread", "cuda"],
 )
-def test_ranks_are_spawned_where_forking_is_unsafe(
-    world: World, libraries: dict[str, str], reason: str
-) -> None:
-    world.stand_in(**libraries)
+def test_ranks_are_spawned_where_forking_is_unsafe(world: World, file: str, text: str, reason: str) -> None:
+    world.plant(file, text)
     launcher = ZygoteLauncher()
     record = run(launcher, rank_cases.raises_on_every_rank, world=2)
     launcher.close()
@@ -332,8 +331,7 @@ def test_ranks_are_spawned_where_forking_is_unsafe(
 
 def test_a_spawned_rank_may_import_for_longer_than_the_deadline(world: World) -> None:
     """But once it is in the group, the deadline is the same as ever."""
-    world.stand_in(deepspeed="import time\ntime.sleep(3)\ninit_distributed = lambda **kwargs: None")
-    (world.libraries / "deepspeed" / "__init__.py").rename(world.libraries / "deepspeed" / "_.py")
+    world.plant("deepspeed/__init__.py", "import time\ntime.sleep(3)\ndef init_distributed(**_): pass\n")
     launcher = ZygoteLauncher(spawn=True)
     record = run(launcher, rank_cases.sleeps, world=2, deadline=1.0)
     launcher.close()

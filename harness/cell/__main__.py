@@ -78,66 +78,69 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """This rank's whole life; the exit status."""
-    try:
-        place, refusal = Place.find(os.environ), ""
-    except NoPlace as error:
-        place, refusal = None, str(error)
+    place = None
     try:
         args = _parser().parse_args(argv)
-        if place is None:
-            raise _Usage(refusal)
-        return _run(place, args)
-    except _Usage as error:
-        return _complain(place, str(error), _USAGE)
-    except LauncherFailed as error:
-        return _complain(place, str(error), _FAILED)
-
-
-def _complain(place: Place | None, text: str, status: int) -> int:
-    if place is None or place.first_here:
-        rank = f" rank {place.rank}:" if place and place.rank else ""
-        print(f"thawcheck:{rank} {text}", file=sys.stderr, flush=True)
-    else:
-        time.sleep(_AFTER_YOU)
-    return status
-
-
-def _run(place: Place, args: argparse.Namespace) -> int:
-    # Before the file of a case can import anything.
-    DEVICES[args.device].environ(os.environ)
-    if args.deadline is not None and not args.deadline > 0:
-        raise _Usage(f"--deadline must be positive, found {args.deadline:g}")
-    try:
-        case = find(args.case)
-        request = Request(case, _chosen(case, args), place.world, args.device, args.deadline)
-        expectations = _expectations(args.expected)
-    except (UnknownCase, MalformedCase, ExpectationError) as error:
-        raise _Usage(str(error)) from None
+        place = Place.find(os.environ)
+        # Before the file of a case can import anything.
+        DEVICES[args.device].environ(os.environ)
+        request, expectations = _request(place, args), _expectations(args.expected)
+    except (_Usage, NoPlace, UnknownCase, MalformedCase, ExpectationError) as error:
+        if place is None or place.first_here:
+            _complain(place, str(error))
+        else:
+            time.sleep(_AFTER_YOU)
+        return _USAGE
     launcher = ExternalLauncher(place, args.device)
+    try:
+        return _run(launcher, place, request, expectations, args)
+    except LauncherFailed as error:
+        _complain(place, str(error))
+        return _FAILED
+    except (Refused, ResultsError, ExpectationError, MalformedCase) as error:
+        if launcher.speaks:
+            _complain(None, str(error))
+        return _USAGE
+    finally:
+        launcher.close()
+
+
+def _complain(place: Place | None, text: str) -> None:
+    rank = f" rank {place.rank}:" if place and place.rank else ""
+    print(f"thawcheck:{rank} {text}", file=sys.stderr, flush=True)
+
+
+def _run(
+    launcher: ExternalLauncher, place: Place, request: Request, expectations: Expectations, args: argparse.Namespace
+) -> int:
     fault, results = "", None
     try:
+        # Opened first: a run whose result cannot be kept need not begin.
         results = ResultsFile(args.json) if args.json and place.rank == 0 else None
     except ResultsError as error:
         fault = str(error)
     try:
         launcher.start(fault)
         outcome = launcher.result(launcher.submit(request))
-        if launcher.speaks and args.json and results is None:  # rank 0 is gone
-            results = ResultsFile(args.json)
+        if outcome.malformed:
+            raise MalformedCase(f"case {request.case.name}", outcome.malformed)
         found = _compared(outcome, expectations)
-        if launcher.speaks and not outcome.malformed:
+        if launcher.speaks:
             _show(outcome, found, launcher, args)
-            if results is not None:
+            if args.json:
+                results = results or ResultsFile(args.json)  # rank 0 may be gone
                 results.write(outcome.record.as_dict())
-    except (Refused, ResultsError, ExpectationError) as error:
-        raise _Usage(str(error)) from None
     finally:
-        launcher.close()
         if results is not None:
             results.close()
-    if outcome.malformed:
-        raise _Usage(f"case {case.name} is malformed: {outcome.malformed}")
     return _DIFFERS if found else _OK
+
+
+def _request(place: Place, args: argparse.Namespace) -> Request:
+    if args.deadline is not None and not args.deadline > 0:
+        raise _Usage(f"--deadline must be positive, found {args.deadline:g}")
+    case = find(args.case)
+    return Request(case, _chosen(case, args), place.world, args.device, args.deadline)
 
 
 def _chosen(case: Case, args: argparse.Namespace) -> Options:

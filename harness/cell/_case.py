@@ -12,7 +12,7 @@ from harness.cell._options import Options, grid
 if TYPE_CHECKING:
     from harness.cell._run import Run
 
-__all__ = ["Case", "MalformedCase", "case"]
+__all__ = ["Case", "LibraryMissing", "MalformedCase", "case"]
 
 #: Fault classes of the catalogue.  CONTROL marks a case that shows a thing is no fault.
 KINDS = (*"ABCDEFGHIJKLMNOPQ", "CONTROL")
@@ -28,6 +28,10 @@ class MalformedCase(Exception):
 
     def __str__(self) -> str:
         return f"{self.who}: " + "; ".join(self.faults)
+
+
+class LibraryMissing(Exception):
+    """What a case needs is not here, or is installed and cannot be imported: NOT_RUN, no finding."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,10 @@ class Case:
     @property
     def path(self) -> str:
         return inspect.getfile(self.function)
+
+    @property
+    def line(self) -> int:
+        return self.function.__code__.co_firstlineno
 
     @property
     def summary(self) -> str:
@@ -122,9 +130,7 @@ def case(
             faults.append(f"deadline must be positive seconds, found {deadline!r}")
         if not made:
             faults.append("it has no variant: give models and stages, or variants")
-        bad = sorted({options.stage for options in made if options.stage not in (0, 1, 2, 3)})
-        if bad:
-            faults.append(f"ZeRO stages are 0 to 3, found {', '.join(map(str, bad))}")
+        faults += dict.fromkeys(fault for options in made for fault in options.faults())
         ids = [options.id for options in made]
         twice = sorted({one for one in ids if ids.count(one) > 1})
         if twice:
@@ -140,11 +146,11 @@ def case(
             moment=moment,
             happens=happens,
             instead=instead,
-            refs=tuple(refs),
+            refs=(refs,) if isinstance(refs, str) else tuple(refs),
             world=world,
             deadline=deadline,
             variants=made,
-            needs=tuple(needs),
+            needs=(needs,) if isinstance(needs, str) else tuple(needs),
         )
 
     return declare

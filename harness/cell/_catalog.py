@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -47,11 +48,14 @@ def find(name: str) -> Case:
 def _from_file(path: str, name: str) -> Case:
     from harness.cell._rank import find_case
 
-    file = Path(path)
+    file = Path(path).resolve()
     if not file.is_file():
         raise UnknownCase(f"there is no file {path!r} to look for case {name!r} in")
+    if str(file.parent) not in sys.path:
+        # As with `python FILE`: it may import what lies beside it, here and on the ranks.
+        sys.path.insert(0, str(file.parent))
     try:
-        return find_case(file.stem, str(file.resolve()), name)
+        return find_case(file.stem, str(file), name)
     except MalformedCase:
         raise
     except Exception as error:

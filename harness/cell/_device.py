@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["DEVICES", "Device"]
+from harness.cell._ranks import import_path, own_session
+from harness.cell._stack import installed_versions
+
+__all__ = ["DEVICES", "Census", "Device", "environment"]
 
 
 @dataclass(frozen=True)
@@ -34,16 +39,18 @@ class Device:
             # Otherwise is_available() initialises the driver, which no forked rank survives.
             environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
-    def shortage(self, world: int) -> str:
-        """Why ``world`` ranks cannot run here; empty when they can.  Imports torch for cuda."""
+    def shortage(self, world: int, gpus: int | None = None) -> str:
+        """Why ``world`` ranks cannot run here; empty when they can.
+
+        :param gpus: how many GPUs there are; None imports torch and asks it.
+        """
         if self.name == "cpu":
             return ""
-        import torch
-
-        gpus = torch.cuda.device_count()
-        if world > gpus:
-            return f"{world} ranks need {world} GPUs, one each; torch sees {gpus} here"
-        return ""
+        there = _count() if gpus is None else gpus
+        if world <= there:
+            return ""
+        asked = "1 rank needs a GPU" if world == 1 else f"{world} ranks need {world} GPUs, one each"
+        return f"{asked}; torch {installed_versions().get('torch', '')} sees {there or 'none'} here"
 
     def enter(self, local_rank: int) -> str:
         """Make this rank use its own device; its torch name, e.g. ``cuda:1``."""
@@ -58,8 +65,46 @@ class Device:
 DEVICES: Final = {"cpu": Device("cpu", "gloo"), "cuda": Device("cuda", "nccl")}
 
 
+class Census:
+    """Counts the GPUs in a process of its own, while this one goes on.
+
+    Where torch cannot ask NVML it asks the driver, and a process that did must not fork ranks.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        if device != "cpu":
+            command = [sys.executable, "-m", "harness.cell._device"]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | import_path(),
+            )
+
+    def result(self) -> int:
+        """How many there are; 0 where torch cannot say, having said why on standard error."""
+        if self._process is None:
+            return 0
+        said, _ = self._process.communicate()
+        last = said.split()[-1:]  # libraries may talk when imported
+        return int(last[0]) if last and last[0].isdecimal() else 0
+
+
+def _count() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def environment(device: str) -> dict[str, str]:
     """A copy of our environment, made ready for processes that run on ``device``."""
     environ = dict(os.environ)
     DEVICES[device].environ(environ)
     return environ
+
+
+if __name__ == "__main__":
+    own_session()  # nobody awaits the answer of an orphan
+    print(_count())

@@ -36,9 +36,7 @@ else:  # pytest depends on tomli there
 __all__ = ["DEFAULT", "Expectation", "ExpectationError", "Expectations", "default_folder", "differences"]
 
 _AXES = frozenset(one.name for one in dataclasses.fields(Options))
-_KEYS = frozenset(
-    "case verdict where versions device world parameters moment type message note refs".split()
-)
+_KEYS = frozenset("case verdict where versions device world parameters moment type message note refs".split())
 
 
 class ExpectationError(Exception):
@@ -77,8 +75,7 @@ class Expectation:
             and self.world in (None, record.world)
             and all(record.options.get(axis) in allowed for axis, allowed in self.where.items())
             and all(
-                package in record.versions
-                and SpecifierSet(wanted).contains(record.versions[package], prereleases=True)
+                package in record.versions and SpecifierSet(wanted).contains(record.versions[package], prereleases=True)
                 for package, wanted in self.versions.items()
             )
         )
@@ -189,8 +186,7 @@ def differences(record: CaseRecord, expected: Expectation) -> list[str]:
                 found.append(f"expected {what} {wanted!r} ({expected.source}), found {got!r}: {record.headline}")
         if expected.message is not None and not re.search(expected.message, record.failure.message):
             found.append(
-                f"expected a message like {expected.message!r} ({expected.source}), "
-                f"found {record.failure.message!r}"
+                f"expected a message like {expected.message!r} ({expected.source}), found {record.failure.message!r}"
             )
     if expected.parameters:
         wanted_names = set(select([one.name for one in record.parameters], expected.parameters))

@@ -80,10 +80,10 @@ class ExternalLauncher:
             self._board = Board(self._place)
             spare = [(self._server.pid, self._server.fileno())] if self._server else []
             self._keeper = Keeper(self._place.rank, self._scratch, spawn=bool(unsafe), spare=spare)
+            self._keeper.listen()
             self._meet(self._board, fault)
         except BoardLost as error:
-            raise LauncherFailed(f"rank {self._place.rank} cannot meet the others: {error}") from None
-        self._keeper.listen()
+            raise LauncherFailed(f"cannot meet the other ranks: {error}") from None
 
     def submit(self, request: Request) -> str:
         self._jobs += 1
@@ -101,9 +101,10 @@ class ExternalLauncher:
             self._wait_for_end(self._board, job)
             return self._gather(self._board, job)
         except BoardLost as error:
+            self._board = None
             mine = self._keeper.settle(stacks=True)
             if self._place.rank != 1 or self._place.served:
-                raise LauncherFailed(f"rank {self._place.rank} has lost the others: {error}") from None
+                raise LauncherFailed(f"lost the other ranks: {error}") from None
             self.speaks = True
             return fill(record, {"how": "died", "ranks": self._without_board(mine)}, request)
         finally:
@@ -160,7 +161,9 @@ class ExternalLauncher:
             if waited > _limits.MEET_NOTICE and self.speaks and not told:
                 told = True
                 print(f"thawcheck: {here} of {world} ranks are here, waiting for the others", file=sys.stderr)
-            time.sleep(_limits.LOOK)
+            self._keeper.wait(_limits.LOOK)
+            if self._keeper.state.stopped:
+                raise LauncherFailed(f"told to end when {here} of {world} ranks had come")
 
     def _begin(self, job: _Job) -> None:
         """Start this rank's part of the job."""
@@ -220,8 +223,7 @@ class ExternalLauncher:
                 watch.see([State(**board.get(f"state/{one}")) for one in range(self._place.world)], now)
                 self.speaks = rank == 0 or self.speaks or 0 in watch.gone(now)
                 if self.speaks and (how := watch.over(now)):
-                    reasons = [f"rank {one}: {it.cannot}" for one, it in enumerate(watch.states) if it.cannot]
-                    board.publish(f"{job.number}/end", {"how": how, "reason": "; ".join(reasons)})
+                    board.publish(f"{job.number}/end", {"how": how, "reason": watch.reason})
             new = self._keeper.wait(_limits.LOOK)
         job.watch, job.gone = watch, watch.gone(time.monotonic()) if self.speaks else []
 
@@ -238,7 +240,7 @@ class ExternalLauncher:
         until = time.monotonic() + 2 * _limits.GATHER
         while (told := board.published(f"{job.number}/record")) is None:
             if time.monotonic() > until:
-                raise LauncherFailed(f"rank {self._place.rank} was not told the verdict: rank 0 is gone")
+                raise LauncherFailed("was not told the verdict: rank 0 is gone")
             time.sleep(_limits.LOOK)
         return Outcome(CaseRecord.from_dict(told["record"]), [], told["malformed"])
 

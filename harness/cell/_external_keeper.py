@@ -51,8 +51,8 @@ class Keeper:
         """From here on a launcher's signal to end is noted, and obeyed by whoever reads the state."""
         adopt_orphans()
         self._wake, self._woken = socket.socketpair()
-        self._wake.setblocking(False)
-        self._woken.setblocking(False)
+        self._wake.settimeout(0.0)
+        self._woken.settimeout(0.0)
         signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken when the rank dies
         for number in (signal.SIGINT, signal.SIGTERM):

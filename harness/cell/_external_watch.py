@@ -80,21 +80,28 @@ class Watch:
         limit = _limits.GONE if self._stopped is None else _limits.STOPPING_GONE
         return [rank for rank, heard in enumerate(self._heard) if now - heard > limit]
 
+    @property
+    def reason(self) -> str:
+        """Why the job could not start; with the ranks, unless it is the same everywhere."""
+        reasons = [state.cannot for state in self.states]
+        if len(set(reasons)) == 1:
+            return reasons[0]
+        return "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(reasons) if text)
+
     def over(self, now: float) -> str:
         """How the job ended; empty while it goes on."""
         if any(state.cannot for state in self.states):
             return "not_started"
         if len(self.reported) == self.world:
             return "reported" if self._raised is None else "raised"
-        if any(state.dead for state in self.states):
-            return "died"
-        unreported = set(self.gone(now)) - set(self.reported)
+        lost = any(state.dead for state in self.states) or set(self.gone(now)) - set(self.reported)
         if self._stopped is not None:
-            if now < self._stopped + _limits.STOPPING:
-                return ""
-            return "died" if unreported else "cancelled"
-        if unreported:
-            return "died"
+            # A launcher that lost a rank ends the others, too: first see whether it did.
+            how = "died" if lost else "cancelled"
+            return how if now >= self._stopped + _limits.STOPPING else ""
+        return "died" if lost else self._overdue(now)
+
+    def _overdue(self, now: float) -> str:
         if self._raised is not None:
             return "raised" if now >= self._raised + _limits.PEER_GRACE else ""
         joined = all(state.joined or state.kind for state in self.states)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -14,18 +14,38 @@ from harness.cell._launch import LauncherFailed
 from harness.cell._options import Options
 from harness.cell._record import CaseRecord
 from harness.cell._session import Session
-from harness.cell._show import record_text
+from harness.cell._show import conclusion, details
 
-__all__ = ["SESSION", "CaseItem", "Differs", "collect"]
+__all__ = ["FAULT", "SESSION", "CaseItem", "Differs", "Fault", "collect", "fault_of"]
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 
 #: How far ahead of the case whose answer is awaited others may be started.
 _WINDOW = 32
 
+#: Whose an error is that is no finding: the user's who wrote the case or the expectations, or ours.
+Fault = Literal["input", "harness"]
+
+#: Name under which a report carries it.
+FAULT: Final = "thaw_fault"
+
 
 class Differs(Exception):
     """A verdict is not the expected one."""
+
+
+_FAULTS: dict[type[Exception], Fault] = {
+    MalformedCase: "input",
+    ExpectationError: "input",
+    LauncherFailed: "harness",
+}
+
+
+def fault_of(excinfo: pytest.ExceptionInfo[BaseException] | None) -> Fault | None:
+    """Whose fault an exception is; None for findings, and for what plain tests raise."""
+    if excinfo is None:
+        return None
+    return next((fault for family, fault in _FAULTS.items() if excinfo.errisinstance(family)), None)
 
 
 class CaseItem(pytest.Item):
@@ -63,7 +83,8 @@ class CaseItem(pytest.Item):
         if differences:
             if session.error is not None:
                 raise session.error  # where a debugger can enter it
-            raise Differs(record_text(self.record, differences))
+            # What differs comes first, since pytest's summary shows the first line only.
+            raise Differs(f"{conclusion(self.record, differences)}\n\n{details(self.record)}")
 
     def _upcoming(self) -> Iterator[tuple[Case, Options]]:
         if hasattr(self.config, "workerinput"):
@@ -74,17 +95,26 @@ class CaseItem(pytest.Item):
         return ((one.case, one.options) for one in coming)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What a reader needs; a traceback only for what is not a finding of ours."""
-        if excinfo.errisinstance((Differs, MalformedCase, LauncherFailed, ExpectationError)):
+        """What a reader needs; a traceback only for what is neither a finding nor a known fault."""
+        if excinfo.errisinstance(Differs) or fault_of(excinfo):
             return str(excinfo.value)
-        return super().repr_failure(excinfo)
+        return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, self.case.function.__code__.co_firstlineno - 1, self.name
+        return self.path, self.case.line - 1, self.name
 
 
 def collect(collector: pytest.Collector, case: Case) -> list[pytest.Item]:
-    """The items of a case found in a module."""
+    """The items of a case found in a module.
+
+    :raises pytest.Collector.CollectError: when another module has a case of that name.
+    """
+    first = collector.config.stash[SESSION].place_of(case)
+    if first != case.path:
+        raise collector.CollectError(
+            f"two cases are called {case.name}: in {first} and in {case.path}; "
+            "results and expectations know a case by its name, so rename one"
+        )
     return [
         CaseItem.from_parent(collector, name=f"{case.name}[{options.id}]", case=case, options=options)
         for options in case.variants

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,8 @@ class Finding:
     moment: str
     expected: str
     found: str
+    #: number of the optimizer step at which it showed; 0: before the first; None: afterwards
+    step: int | None = None
 
 
 def bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -87,6 +89,7 @@ class _Parameter:
         self.findings: list[Finding] = []
         self._wrong_start = start is not None and not bit_equal(first, start.to(first))
         self._last = first
+        self._last_master = first.float()
         self._still = True
 
     def see(self, number: int, step: Step, twin: Twin, before: torch.Tensor | None, tolerance: Tolerance) -> None:
@@ -95,31 +98,40 @@ class _Parameter:
         self.moved = max(self.moved, _largest(weight.float() - self.start.float()))
         if self._wrong_start and number == 1:
             verdict = Verdict.WRONG_UPDATE if self.name in step.intent else Verdict.FROZEN_DRIFT
-            self._add(verdict, "engine", "the starting weights it was given", "other weights")
+            self._add(verdict, 0, "engine", "the starting weights it was given", "other weights")
         last, self._last = self._last, weight
         if self.name not in step.intent:
             self._see_frozen(number, step, last)
             return
         self.intended = True
         if before is None:
-            self._add(Verdict.NO_UPDATE, f"step {number}", "a part of the model from the start", "attached later")
+            whole = "a part of the model from the start"
+            self._add(Verdict.NO_UPDATE, number, f"step {number}", whole, "attached later")
             return
         wanted = twin.masters[self.name].detach()
         self.twin_moved = max(self.twin_moved, _largest(wanted - self.start.float()))
         self._see_gradient(number, step, twin, tolerance)
         self._see_update(number, step, before, wanted, tolerance)
 
-    def _see_frozen(self, number: int, step: Step, before: torch.Tensor) -> None:
-        """``before``: as last seen, so that what happened between two steps counts, too."""
-        after = step.weights[self.name]
-        if bit_equal(before, after):
+    def _see_frozen(self, number: int, step: Step, last: torch.Tensor) -> None:
+        """``last``: as last seen, so that what happened between two steps counts, too."""
+        weight, master = step.weights[self.name], step.masters.get(self.name)
+        moved = None if bit_equal(last, weight) else _largest(weight.float() - last.float())
+        what = ""
+        if master is not None:
+            last_master, self._last_master = self._last_master, master
+            if moved is None and not bit_equal(last_master, master):
+                # It will show in the weight once it has gone far enough.
+                moved, what = _largest(master - last_master), " in its fp32 master"
+        if moved is None:
             return
         on = step.flags[self.name]
         self._add(
             Verdict.EXTRA_TRAINED if on else Verdict.FROZEN_DRIFT,
+            number,
             f"step {number}",
             "bit-equal weights, since the intent does not name it",
-            f"requires_grad={on} and moved by {_largest(after.float() - before.float()):.2e}",
+            f"requires_grad={on} and moved by {moved:.2e}{what}",
         )
 
     def _see_gradient(self, number: int, step: Step, twin: Twin, tolerance: Tolerance) -> None:
@@ -131,24 +143,25 @@ class _Parameter:
         size = _largest(wanted)
         expected = f"a reduced gradient up to {size:.2e}"
         if found is None:
-            self._see_no_reduced(step, wanted, moment, expected)
+            self._see_no_reduced(number, step, wanted, expected)
             return
         error = relative_error(found, wanted)
         self.grad_error = _worse(self.grad_error or 0.0, error)
         if not found.any():
-            self._add(Verdict.NO_GRAD, moment, expected, "all zero")
+            self._add(Verdict.NO_GRAD, number, moment, expected, "all zero")
         elif not error <= tolerance.grad:  # NaN is a fault, too
             found_text = f"relative error {error:.2e}, largest {_largest(found):.2e}"
-            self._add(Verdict.WRONG_GRAD, moment, f"{expected}, within {tolerance.grad:g}", found_text)
+            self._add(Verdict.WRONG_GRAD, number, moment, f"{expected}, within {tolerance.grad:g}", found_text)
 
-    def _see_no_reduced(self, step: Step, wanted: torch.Tensor, moment: str, expected: str) -> None:
+    def _see_no_reduced(self, number: int, step: Step, wanted: torch.Tensor, expected: str) -> None:
+        moment = f"step {number} backward"
         flag, group, local = step.flags[self.name], step.groups[self.name], step.local.get(self.name)
         if local is not None:
             self.grad_error = relative_error(local, wanted)
             where = "no optimizer group holds it" if group is None else f"group {group} holds it"
-            self._add(Verdict.WRONG_GRAD, moment, expected, f"a local gradient, never reduced; {where}")
+            self._add(Verdict.WRONG_GRAD, number, moment, expected, f"a local gradient, never reduced; {where}")
         elif not flag or group is None:
-            self._add(Verdict.NO_GRAD, moment, expected, f"none (requires_grad={flag})")
+            self._add(Verdict.NO_GRAD, number, moment, expected, f"none (requires_grad={flag})")
         # Else this rank trains it and another does not.  Reading it would hang; that other rank
         # reports the missing gradient and the weights tell the rest.
 
@@ -160,7 +173,7 @@ class _Parameter:
         if bit_equal(wanted, before):
             if not bit_equal(weight, step.before[self.name]):
                 self._still = False
-                self._add(Verdict.WRONG_UPDATE, moment, "no move", f"moved by {self.moved:.2e}")
+                self._add(Verdict.WRONG_UPDATE, number, moment, "no move", f"moved by {self.moved:.2e}")
             return
         copy = wanted.to(weight.dtype)
         step_size = _largest(wanted - before)
@@ -174,7 +187,7 @@ class _Parameter:
             group = step.groups[self.name]
             where = "in no optimizer group" if group is None else f"in optimizer group {group}"
             found = f"bit-equal to the start; {where}"
-            self._add(Verdict.NO_UPDATE, moment, f"moved by {step_size:.2e}", found)
+            self._add(Verdict.NO_UPDATE, number, moment, f"moved by {step_size:.2e}", found)
             return
         travelled = wanted - before
         # The model's own copy follows its master and may be off by one rounding of its dtype.
@@ -185,10 +198,10 @@ class _Parameter:
         if not error <= tolerance.update:
             moved = _largest(weight.float() - step.before[self.name].float())
             expected = f"moved by {step_size:.2e}, within {tolerance.update:g}"
-            self._add(Verdict.WRONG_UPDATE, moment, expected, f"moved by {moved:.2e}, relative error {error:.2e}")
+            self._add(Verdict.WRONG_UPDATE, number, moment, expected, f"moved by {moved:.2e}, relative error {error:.2e}")
 
-    def _add(self, verdict: Verdict, moment: str, expected: str, found: str) -> None:
-        self.findings.append(Finding(verdict, moment, expected, found))
+    def _add(self, verdict: Verdict, step: int, moment: str, expected: str, found: str) -> None:
+        self.findings.append(Finding(verdict, moment, expected, found, step))
 
     def verdict(self, last: Step, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> ParameterVerdict:
         finding = self._settle()
@@ -203,6 +216,7 @@ class _Parameter:
             moment=finding.moment,
             expected=finding.expected,
             found=finding.found,
+            step=finding.step,
             grad_error=self.grad_error,
             update_error=self.update_error,
             moved=self.moved,
@@ -243,23 +257,23 @@ def _largest(tensor: torch.Tensor) -> float:
 
 def judge_saved(saved: Mapping[str, torch.Tensor], trained: Mapping[str, torch.Tensor]) -> dict[str, Finding]:
     """What of the trained weights does not come back from disk, by parameter name."""
-    findings: dict[str, Callable[[], str] | str] = {}
+    losses: dict[str, str] = {}
     for name, weight in trained.items():
         back = saved.get(name)
         if back is None:
-            findings[name] = "missing"
+            losses[name] = "missing"
         elif tuple(back.shape) != tuple(weight.shape):
-            findings[name] = f"shape {tuple(back.shape)}"
+            losses[name] = f"shape {tuple(back.shape)}"
         elif back.dtype != weight.dtype:
-            findings[name] = f"dtype {back.dtype}"
+            losses[name] = f"dtype {back.dtype}"
         elif not bit_equal(back.to(weight.device), weight):
-            findings[name] = f"off by up to {_largest(back.to(weight.device).float() - weight.float()):.2e}"
+            losses[name] = f"off by up to {_largest(back.to(weight.device).float() - weight.float()):.2e}"
     return {
         name: Finding(
             Verdict.SAVE_LOSS,
             "saved",
             f"{tuple(trained[name].shape)} {trained[name].dtype} as trained",
-            str(found),
+            loss,
         )
-        for name, found in findings.items()
+        for name, loss in losses.items()
     }

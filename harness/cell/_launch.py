@@ -18,7 +18,7 @@ from typing import IO, Protocol
 from harness import __version__
 from harness.cell import _limits
 from harness.cell._case import Case
-from harness.cell._device import environment
+from harness.cell._device import DEVICES, environment
 from harness.cell._merge import fill
 from harness.cell._options import Options
 from harness.cell._ranks import import_path
@@ -179,8 +179,9 @@ class ZygoteLauncher:
         record = blank_record(request, ready["mode"])
         self._requests[ticket] = request, record
         missing = {**ready["missing"], **missing_libraries(request)}
-        if missing:
-            self._done[ticket] = {"how": "not_started", "reason": missing_text(missing), "ranks": []}
+        shortage = DEVICES[request.device].shortage(request.world, ready["gpus"])
+        if refusal := missing_text(missing) or shortage:
+            self._done[ticket] = {"how": "not_started", "reason": refusal, "ranks": []}
             return ticket
         assert self._channel is not None
         self._channel.send(
@@ -305,13 +306,27 @@ class ZygoteLauncher:
 
 def missing_libraries(request: Request) -> dict[str, str]:
     """What this variant needs beyond the common libraries and is not installed."""
-    from importlib.util import find_spec
-
     from harness.cell.models import MODELS
 
     model = MODELS.get(request.options.model)
     names = {*request.case.needs, *(model.needs if model else ())}
-    return {name: "not installed" for name in sorted(names) if find_spec(name) is None}
+    return {name: "not installed" for name in sorted(names) if not _is_there(name)}
+
+
+def _is_there(name: str) -> bool:
+    """Whether a module can be found.  Imports nothing, not even the package that it is in."""
+    from importlib.machinery import PathFinder
+    from importlib.util import find_spec
+
+    if sys.modules.get(name) is not None:
+        return True
+    path, *below = name.split(".")
+    spec = find_spec(path)
+    for part in below:
+        path = f"{path}.{part}"
+        folders = spec.submodule_search_locations if spec else None
+        spec = PathFinder.find_spec(path, folders) if folders else None
+    return spec is not None
 
 
 def missing_text(missing: dict[str, str]) -> str:

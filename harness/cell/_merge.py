@@ -30,6 +30,10 @@ def fill(record: CaseRecord, done: Message, request: Request) -> Outcome:
     if malformed:
         outcome.malformed = malformed[0]["outcome"]["message"]
         _not_run(record, f"malformed case: {outcome.malformed}")
+    elif missing := [rank for rank in ranks if (rank["outcome"] or {}).get("kind") == "missing"]:
+        _not_run(record, missing[0]["outcome"]["message"])
+    elif full := [rank for rank in ranks if (rank["outcome"] or {}).get("kind") == "full"]:
+        _not_run(record, f"rank {full[0]['rank']} found the disk full: {full[0]['outcome']['message']}")
     elif done["how"] == "not_started":
         _not_run(record, done["reason"])
     elif done["how"] == "cancelled":
@@ -62,20 +66,32 @@ def _not_run(record: CaseRecord, reason: str) -> None:
 
 def _crash(record: CaseRecord, dead: Sequence[Message]) -> None:
     first = dead[0]
-    if first["signal"] is not None:
-        name = signal.Signals(first["signal"]).name
-        hint = " (the kernel's out-of-memory killer sends it, too)" if name == "SIGKILL" else ""
-        text = f"died by {name}{hint}"
-    elif first["exit"] is not None:
-        name = "exit"
-        text = f"left with status {first['exit']} without reporting"
-    else:  # started by something else, which alone may know more
-        name = "gone"
-        text = "is gone, together with the process that watched it"
-    numbers = [rank["rank"] for rank in dead]
+    name, text = _death(first)
+    numbers = [rank["rank"] for rank in dead if _death(rank) == (name, text)]
     record.verdict = Verdict.CRASH
     record.failure = Failure(first["moment"], name, text, numbers)
     record.headline = f"{_ranks(numbers, record.world)} {text} on the way to {first['moment']!r}"
+    for rank in dead:
+        if rank["rank"] not in numbers:
+            record.notes.append(f"rank {rank['rank']} {_death(rank)[1]} on the way to {rank['moment']!r}")
+
+
+def _death(rank: Message) -> tuple[str, str]:
+    """Name and description of how a rank ended that did not report."""
+    if rank["signal"] is not None:
+        name = _signal_name(rank["signal"])
+        hint = " (the kernel's out-of-memory killer sends it, too)" if name == "SIGKILL" else ""
+        return name, f"died by {name}{hint}"
+    if rank["exit"] is not None:
+        return "exit", f"left with status {rank['exit']} without reporting"
+    # Started by something else, which alone may know more.
+    return "gone", "vanished with its keeper (killed, or its machine is lost)"
+
+
+def _signal_name(number: int) -> str:
+    if signal.SIGRTMIN < number < signal.SIGRTMAX:  # of these only the first and the last have a name
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    return signal.Signals(number).name
 
 
 def _hang(record: CaseRecord, ranks: Sequence[Message], request: Request) -> None:
@@ -98,8 +114,8 @@ def _raises(record: CaseRecord, raised: Sequence[Message], ranks: Sequence[Messa
     shown = f"{first['type']}: {text[0]}" if text else first["type"]
     record.headline = f"{_ranks(same, record.world)} raised on the way to {first['moment']!r}: {shown}"
     for rank in ranks:
-        if rank["rank"] not in same:
-            other = rank["outcome"]
+        other = rank["outcome"]
+        if rank["rank"] not in same or other["message"] != first["message"]:
             state = f"raised {other['type']}: {other['message']}" if other and "type" in other else "was blocked"
             record.notes.append(f"rank {rank['rank']} {state} at {rank['moment']!r}")
 
@@ -115,11 +131,12 @@ def _measured(record: CaseRecord, ranks: Sequence[Message]) -> None:
 
 
 def _worst(views: list[ParameterVerdict]) -> ParameterVerdict:
-    """One parameter as the rank that saw it worst; which rank, where they differ."""
+    """One parameter as the rank that saw it worst, or first; which rank, where they differ."""
     import dataclasses
 
-    place = min(range(len(views)), key=lambda rank: PRECEDENCE.index(views[rank].verdict))
-    differ = any(view.verdict is not views[0].verdict for view in views)
+    keys = [(PRECEDENCE.index(view.verdict), view.when) for view in views]
+    place = keys.index(min(keys))
+    differ = len(set(keys)) > 1
     return dataclasses.replace(views[place], rank=place) if differ else views[place]
 
 

@@ -6,7 +6,10 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from harness.cell._patterns import nearest
+from harness.cell.models import MODELS
 
 __all__ = ["Options", "Persistence", "grid"]
 
@@ -43,6 +46,27 @@ class Options:
         if self.clipping:
             parts.append(f"clip{self.clipping:g}")
         return "-".join(parts)
+
+    def faults(self) -> list[str]:
+        """What makes no sense; the types alone stop nobody."""
+        found = []
+        choices = {
+            "model": tuple(MODELS),
+            "init": get_args(Init),
+            "persistence": get_args(Persistence),
+            "precision": get_args(Precision),
+        }
+        for axis, known in choices.items():
+            value = getattr(self, axis)
+            if value not in known:
+                found.append(f"no {axis} is called {value!r}; {nearest(str(value), known)}")
+        if self.stage not in (0, 1, 2, 3):
+            found.append(f"ZeRO stages are 0 to 3, found {self.stage!r}")
+        if not isinstance(self.accumulation, int) or self.accumulation < 1:
+            found.append(f"accumulation must be 1 micro-batch or more, found {self.accumulation!r}")
+        if not self.clipping >= 0:
+            found.append(f"clipping must be a norm, 0 for none, found {self.clipping!r}")
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -62,14 +62,15 @@ def end_orphans(keep: Collection[int] = ()) -> None:
     _end(strays)
 
 
-def end_marked(mark: str) -> None:
-    """Kill every process that was started with ``mark``, as ``NAME=value``, in its environment."""
+def end_marked(mark: str, folder: Path) -> None:
+    """Kill all that was started with ``mark`` in its environment, as ``NAME=value``, and all that
+    works in ``folder`` or prints to a file there: a daemon may have shed its environment."""
+    wanted = mark.encode()
 
     def marked() -> set[int]:
-        needle = b"\0" + mark.encode() + b"\0"
-        mine = os.getpid()
-        found = (one.pid for one in _everyone() if one.pid != mine)
-        return {pid for pid in found if needle in b"\0" + _read(pid, "environ")}
+        found = {one.pid for one in _everyone() if wanted in _read(one.pid, "environ").split(b"\0")}
+        found |= {one.pid for one in _everyone() if _uses(one.pid, folder)}
+        return found - {os.getpid()}
 
     _end(marked)
 
@@ -88,6 +89,14 @@ def _end(find: Callable[[], set[int]]) -> None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(0.002)
+
+
+def _uses(pid: int, folder: Path) -> bool:
+    for link in ("cwd", "fd/1", "fd/2"):
+        with contextlib.suppress(OSError):
+            if folder in Path(f"/proc/{pid}/{link}").readlink().parents:
+                return True
+    return False
 
 
 def _is_janitor(pid: int) -> bool:

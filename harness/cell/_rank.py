@@ -6,6 +6,7 @@ Also a program, ``python -m harness.cell._rank FD RANK STACK``, for ranks starte
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import importlib
 import importlib.abc
@@ -24,9 +25,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from harness.cell._case import Case, MalformedCase
+from harness.cell._case import Case, LibraryMissing, MalformedCase
 from harness.cell._device import DEVICES
 from harness.cell._options import Options
+from harness.cell._patterns import nearest
 from harness.cell._ranks import own_session
 from harness.cell._wire import Channel, Message
 
@@ -62,20 +64,45 @@ def find_case(module: str, path: str, name: str) -> Case:
     nobody but pytest.
     """
     try:
-        found = importlib.import_module(module)
+        found: ModuleType | None = importlib.import_module(module)
     except ImportError:
         found = None
     if found is None or Path(getattr(found, "__file__", None) or "").resolve() != Path(path).resolve():
-        spec = importlib.util.spec_from_file_location(module, path)
-        if spec is None or spec.loader is None:
-            raise MalformedCase(f"case {name}", f"its file {path} cannot be imported")
-        found = importlib.util.module_from_spec(spec)
-        sys.modules[module] = found
-        spec.loader.exec_module(found)
+        found = _import_file(module, Path(path))
     case = getattr(found, name, None)
     if not isinstance(case, Case):
-        raise MalformedCase(f"case {name}", f"{path} has no case of that name")
+        hint = nearest(name, [key for key, value in vars(found).items() if isinstance(value, Case)])
+        raise MalformedCase(f"case {name}", f"{path} has no case of that name; {hint}")
     return case
+
+
+def _import_file(module: str, path: Path) -> ModuleType:
+    """The file as a module.  Raises MalformedCase, or what the file itself raises."""
+    *packages, last = module.split(".")
+    root = path.parents[min(len(packages), len(path.parents) - 1)]
+    if packages and path == root.joinpath(*packages, f"{last}.py"):
+        # Named after its folders, as pytest's importlib mode does: then it may import from beside
+        # itself.  Another `tests` than the one it is in may have been found first.
+        for known in [name for name in sys.modules if name.partition(".")[0] == packages[0]]:
+            del sys.modules[known]
+        sys.path.insert(0, str(root))
+        try:
+            return importlib.import_module(module)
+        finally:
+            sys.path.remove(str(root))
+    # Never under a name that something else was imported by: a file may well be called json.py.
+    name = f"thawcheck_{last}" if module in sys.modules else module
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise MalformedCase(f"file {path}", "it cannot be imported: is it Python?")
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[name] = found
+    try:
+        spec.loader.exec_module(found)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return found
 
 
 def set_environ(
@@ -157,7 +184,13 @@ def perform(job: Message, run: Run) -> Message:
 
 def failure_outcome(error: BaseException, run: Run | None) -> Message:
     """An exception as the outcome it means.  The one place where that is decided."""
-    kind = "malformed" if isinstance(error, MalformedCase) else "raised"
+    kind = "raised"
+    if isinstance(error, MalformedCase):
+        kind = "malformed"
+    elif isinstance(error, LibraryMissing):
+        kind = "missing"
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        kind = "full"
     return {
         "t": "out",
         "kind": kind,

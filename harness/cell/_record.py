@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,8 @@ class ParameterVerdict:
     moment: str = ""
     expected: str = ""
     found: str = ""
+    #: number of the optimizer step at which they parted; 0 before the first
+    step: int | None = None
     #: relative L2 error of the reduced gradient against the twin's; None where either is absent
     grad_error: float | None = None
     #: the same of the step taken; 0 where it is within one rounding of the model's precision
@@ -41,6 +44,11 @@ class ParameterVerdict:
     twin_moved: float | None = None
     #: the one rank whose view this is, where ranks differ
     rank: int | None = None
+
+    @property
+    def when(self) -> float:
+        """A key to sort by: when it parted from what was meant."""
+        return math.inf if self.step is None else self.step
 
     def as_dict(self) -> dict[str, Any]:
         """Without the fields that say nothing, since a line has one of these per parameter."""
@@ -109,5 +117,9 @@ class CaseRecord:
         return cls(**kept)
 
     def worst(self) -> list[ParameterVerdict]:
-        """The parameters that carry the headline."""
-        return [one for one in self.parameters if one.verdict is self.verdict]
+        """The parameters that carry the headline, those that parted first at the front.
+
+        One parameter's fault may make the next step of all others wrong (ranks that have drifted
+        apart); it is the first that leads to the cause.
+        """
+        return sorted((one for one in self.parameters if one.verdict is self.verdict), key=lambda one: one.when)

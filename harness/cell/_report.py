@@ -2,55 +2,58 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
-from harness.cell._catalog import shipped
-from harness.cell._item import CaseItem
 from harness.cell._record import CaseRecord
-from harness.cell._results import ResultsError, ResultsFile
-from harness.cell._table import as_markdown, as_text, rows_of
+from harness.cell._results import ResultsError, ResultsFile, make_ready
+from harness.cell._settings import Outputs
+from harness.cell._table import Label, as_markdown, as_text, rows_of
 from harness.cell._verdict import Verdict
 
-__all__ = ["Reporter"]
+__all__ = ["LABEL", "RECORD", "Reporter"]
+
+#: Names under which a report carries plain dictionaries, which travel from xdist's workers.
+RECORD: Final = "thaw_record"
+LABEL: Final = "thaw_label"
 
 
 class Reporter:
     """A plugin object; sees the reports of this process, or of all workers under xdist.
 
-    :raises pytest.UsageError: when the results file cannot be written.
+    :raises pytest.UsageError: when what it is to write cannot be written.
     """
 
-    def __init__(self, results: Path | None, markdown: Path | None, table: bool) -> None:
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
         self._records: list[CaseRecord] = []
-        self._markdown = markdown
-        self._table = table
-        self._cases = {case.name: case for case in shipped()} if table or markdown else {}
+        self._labels: dict[str, Label] = {}
+        self._faults: list[str] = []
+        if outputs.markdown is not None:
+            try:
+                make_ready(outputs.markdown)
+            except OSError as error:
+                raise pytest.UsageError(
+                    f"the table cannot be written to {outputs.markdown}: {error.strerror}"
+                ) from None
         try:
-            self._results = ResultsFile(results) if results else None
-            if markdown:
-                markdown.parent.mkdir(parents=True, exist_ok=True)
+            self._results = ResultsFile(outputs.results) if outputs.results else None
         except ResultsError as error:
             raise pytest.UsageError(str(error)) from None
-        except OSError as error:
-            raise pytest.UsageError(f"the table cannot be written to {markdown}: {error.strerror}") from None
 
     def close(self) -> None:
         if self._results is not None:
             self._results.close()
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            if isinstance(item, CaseItem):
-                self._cases.setdefault(item.case.name, item.case)
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        plain: dict[str, Any] | None = getattr(report, "thaw_record", None)
+        plain: dict[str, Any] | None = getattr(report, RECORD, None)
         if plain is None:
             return
-        self._records.append(CaseRecord.from_dict(plain))
+        record = CaseRecord.from_dict(plain)
+        self._records.append(record)
+        self._labels[record.case] = Label(**getattr(report, LABEL))
         if self._results is not None:
             try:
                 self._results.write(plain)
@@ -58,37 +61,56 @@ class Reporter:
                 pytest.exit(str(error), returncode=int(pytest.ExitCode.USAGE_ERROR))
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        plain: dict[str, Any] | None = getattr(report, "thaw_record", None)
+        plain: dict[str, Any] | None = getattr(report, RECORD, None)
         if plain is None:
             return None
         return report.outcome, "." if report.passed else "F", plain["verdict"]
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        """Innermost of the wrappers, so that pytest's summary comes even where a report could not be
+        written: ours, or the JUnit file of the same full disk."""
+        outcome: Any = yield
         if not self._records:
             return
-        rows = rows_of(self._records, self._cases.values())
-        versions = self._records[0].versions
-        if self._markdown is not None:
+        if outcome.excinfo is not None and isinstance(outcome.excinfo[1], OSError):
+            self._faults.append(f"a report cannot be written: {outcome.excinfo[1]}")
+            outcome.force_result([])
+        if self._outputs.markdown is not None:
+            text = as_markdown(rows_of(self._records, self._labels), self._title(), self._records[0].versions)
             try:
-                self._markdown.write_text(as_markdown(rows, self._title(), versions), encoding="utf-8")
+                self._outputs.markdown.write_text(text, encoding="utf-8")
             except OSError as error:
-                terminalreporter.write_line(f"the table cannot be written to {self._markdown}: {error.strerror}")
-        if self._table:
+                self._faults.append(f"the table cannot be written to {self._outputs.markdown}: {error.strerror}")
+        if self._faults:
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._records and self._outputs.table:
             terminalreporter.section(self._title())
-            for line in as_text(rows, terminalreporter._tw.fullwidth):
+            for line in as_text(rows_of(self._records, self._labels), _columns(terminalreporter)):
                 terminalreporter.write_line(line)
             terminalreporter.write_line("")
             terminalreporter.write_line(self._count())
-        if self._results is not None:
+        if self._records and self._results is not None:
             terminalreporter.write_line(f"{self._results.written} results in {self._results.path}")
+        for fault in self._faults:
+            terminalreporter.write_line(f"ERROR: {fault}", red=True)
 
     def _title(self) -> str:
         first = self._records[0]
         name = f"stack {first.stack}, " if first.stack else ""
-        return f"freeze table: {name}{first.device}, {first.world} ranks"
+        worlds = sorted({record.world for record in self._records})
+        ranks = " or ".join(map(str, worlds)) + (" rank" if worlds == [1] else " ranks")
+        return f"freeze table: {name}{first.device}, {ranks}"
 
     def _count(self) -> str:
         differing = sum(record.as_expected is False for record in self._records)
         not_run = sum(record.verdict is Verdict.NOT_RUN for record in self._records)
         text = f"{len(self._records)} variants, {len(self._records) - differing} as expected, {differing} differ (!)"
         return text + (f", {not_run} did not run" if not_run else "")
+
+
+def _columns(terminalreporter: pytest.TerminalReporter) -> int:
+    # As pytest finds out how wide its own lines may be; it has no public name for the result.
+    return int(terminalreporter._tw.fullwidth)  # noqa: SLF001

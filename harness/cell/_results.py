@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
+import errno
 import fcntl
+import itertools
 import json
+import math
 import os
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["ResultsError", "ResultsFile", "read_results"]
+__all__ = ["ResultsError", "ResultsFile", "as_line", "make_ready", "read_results"]
 
 
 class ResultsError(Exception):
@@ -29,51 +32,27 @@ class ResultsFile:
         self._file: IO[bytes] | None = None
         self._lock_path = path.with_name(f".{path.name}.lock")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = self._lock_path.open("a+")
-            if path.exists() and not os.access(path, os.W_OK):
-                raise PermissionError(13, "Permission denied")
+            make_ready(path)
+            self._lock = self._locked()
         except OSError as error:
-            raise ResultsError(f"results cannot be written to {path}: {_why(error)}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.seek(0)
-            owner = self._lock.read().strip() or "unknown"
-            self._lock.close()
-            raise ResultsError(
-                f"another run (process {owner}) is writing {path}; wait for it, or give --results another file"
-            ) from None
-        self._lock.truncate(0)
-        self._lock.write(str(os.getpid()))
-        self._lock.flush()
+            raise ResultsError(f"results cannot be written to {path}: {error.strerror}") from None
 
     def write(self, record: dict[str, Any]) -> None:
         """Append one line and hand it to the system.  Raises ResultsError, the file still whole."""
-        line = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-        good = 0
+        line = as_line(record).encode() + b"\n"
         try:
             if self._file is None:
                 self._keep_earlier()
                 # Unbuffered: a line is in the file or it is not, and nothing waits in this
                 # process to be lost with it.
                 self._file = self.path.open("ab", buffering=0)
-            good = self._file.tell()
-            if self._file.write(line) != len(line):
-                raise OSError(28, "No space left on device")
+            _append(self._file, line)
         except OSError as error:
-            if self._file is not None:
-                self._file.truncate(good)
+            lines = "line before is" if self.written == 1 else "lines before are"
             raise ResultsError(
-                f"results cannot be written to {self.path}: {_why(error)}; the {self.written} lines before are whole"
+                f"results cannot be written to {self.path}: {error.strerror}; the {self.written} {lines} whole"
             ) from None
         self.written += 1
-
-    def _keep_earlier(self) -> None:
-        if self.path.exists() and self.path.stat().st_size:
-            made = datetime.datetime.fromtimestamp(self.path.stat().st_mtime)
-            stamp = made.strftime("%Y%m%d-%H%M%S")
-            self.path.rename(self.path.with_name(f"{self.path.stem}.{stamp}{self.path.suffix}"))
 
     def close(self) -> None:
         if self._file is not None:
@@ -82,6 +61,65 @@ class ResultsFile:
         self._lock_path.unlink(missing_ok=True)
         self._lock.close()
 
+    def _locked(self) -> IO[str]:
+        """The open lock file, with our process in it.
+
+        :raises ResultsError: when another run has it.
+        :raises OSError: when it cannot be made.
+        """
+        while True:
+            lock = self._lock_path.open("a+")
+            try:
+                self._take(lock)
+                # Whoever had it removed the file meanwhile: then another may have made a new one.
+                if self._lock_path.exists() and os.path.samestat(os.fstat(lock.fileno()), self._lock_path.stat()):
+                    lock.truncate(0)
+                    lock.write(str(os.getpid()))
+                    lock.flush()
+                    return lock
+            except BaseException:
+                lock.close()
+                raise
+            lock.close()
+
+    def _take(self, lock: IO[str]) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            owner = lock.read().strip() or "unknown"
+            raise ResultsError(
+                f"another run (process {owner}) is writing {self.path}; wait for it, or name another file"
+            ) from None
+
+    def _keep_earlier(self) -> None:
+        if not self.path.exists() or not self.path.stat().st_size:
+            return
+        made = dt.datetime.fromtimestamp(self.path.stat().st_mtime, tz=dt.timezone.utc).astimezone()
+        stamp = made.strftime("%Y%m%d-%H%M%S")
+        names = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
+        kept = (self.path.with_name(f"{self.path.stem}.{name}{self.path.suffix}") for name in names)
+        self.path.rename(next(one for one in kept if not one.exists()))
+
+
+def make_ready(path: Path) -> None:
+    """Make the folder of a file to come.  Raises OSError, which says why it could not be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, f"{path.parent} is no folder") from None
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def as_line(record: dict[str, Any]) -> str:
+    """A record as strict JSON: whatever reads it need not be Python."""
+    text = json.dumps(_finite(record), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # Half a surrogate pair, as in a file name that is no UTF-8, has no encoding; JSON's escape is this very one.
+    return text.encode("utf-8", "backslashreplace").decode()
+
 
 def read_results(path: Path) -> list[dict[str, Any]]:
     """The lines of a results file; a last line cut off by a kill is left out."""
@@ -89,5 +127,21 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines() if line.strip()]
 
 
-def _why(error: OSError) -> str:
-    return error.strerror or str(error)
+def _finite(value: Any) -> Any:
+    """Without NaN and infinities, for which JSON has no word; ``found`` tells of them in words."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _append(file: IO[bytes], line: bytes) -> None:
+    """All of ``line`` or nothing of it.  Raises OSError."""
+    good = file.tell()
+    try:
+        if file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        file.truncate(good)
+        raise

@@ -62,7 +62,7 @@ def sweep() -> None:
         if not owner.isdigit() or host != socket.gethostname() or start_time(int(owner)) == started:
             continue
         for mark in _words(folder / "mark"):
-            end_marked(f"{MARK}={mark}")
+            end_marked(f"{MARK}={mark}", folder.resolve())
         # A pid may have been given to another process since; that one's segments are not ours.
         pids = (int(word) for word in _words(folder / "pids") if word.isdigit())
         clear_shared_memory(*(pid for pid in pids if start_time(pid) is None))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from harness.cell._ahead import Ahead
 from harness.cell._case import Case
-from harness.cell._expect import Expectations, default_folder, differences
+from harness.cell._expect import Expectation, ExpectationError, Expectations, default_folder, differences
 from harness.cell._inprocess import InProcessLauncher
-from harness.cell._launch import Outcome, Request, ZygoteLauncher
+from harness.cell._launch import Outcome, Request, ZygoteLauncher, blank_record
 from harness.cell._options import Options
 
 __all__ = ["Session", "Settings"]
@@ -38,6 +38,7 @@ class Session:
         self.settings = settings
         self._expectations: Expectations | None = None
         self._measured: dict[str, Outcome] = {}
+        self._places: dict[str, str] = {}
         self._zygote: ZygoteLauncher | None = None
         self._ahead: Ahead | None = None
         self._in_process: InProcessLauncher | None = None
@@ -61,14 +62,41 @@ class Session:
 
     def request(self, case: Case, options: Options) -> Request:
         settings = self.settings
-        return Request(
-            case, options, settings.world or case.world, settings.device, settings.deadline, keep=settings.keep
-        )
+        world = 1 if settings.in_process else settings.world or case.world
+        return Request(case, options, world, settings.device, settings.deadline, keep=settings.keep)
+
+    def place_of(self, case: Case) -> str:
+        """The file of the first case of that name: the case's own, or that of a namesake."""
+        return self._places.setdefault(case.name, case.path)
+
+    def expected(self, case: Case, options: Options) -> Expectation:
+        """What a variant must do here.  Raises ExpectationError."""
+        return self.expectations.of(blank_record(self.request(case, options), ""))
+
+    def check(self, variants: Iterable[tuple[Case, Options]]) -> None:
+        """Before any of them runs: is it clear what each must do?
+
+        :raises ExpectationError: with every fault of all of them.
+        """
+        faults: list[str] = []
+        if self.expectations.entries:
+            for case, options in variants:
+                try:
+                    self.expected(case, options)
+                except ExpectationError as error:
+                    faults += error.faults
+        if faults:
+            raise ExpectationError(faults)
 
     def run(
         self, case: Case, options: Options, upcoming: Iterable[tuple[Case, Options]] = ()
     ) -> tuple[Outcome, list[str]]:
-        """The outcome of one variant, and in words how it differs from what is expected."""
+        """The outcome of one variant, and in words how it differs from what is expected.
+
+        :raises ExpectationError: before it runs.
+        :raises LauncherFailed: when the harness cannot run it.
+        """
+        expected = self.expected(case, options)
         request = self.request(case, options)
         if self.settings.in_process:
             self._in_process = self._in_process or InProcessLauncher(self.settings.device)
@@ -81,7 +109,6 @@ class Session:
             outcome = self._ahead.result(_key(case, options), request, coming)
         record = outcome.record
         record.stack = self.settings.stack
-        expected = self.expectations.of(record)
         found = differences(record, expected)
         record.expected = expected.as_dict()
         record.as_expected = not found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.cell._record import CaseRecord, ParameterVerdict
 
-__all__ = ["parameter_table", "record_text"]
+__all__ = ["conclusion", "details", "parameter_table", "record_text"]
 
 _HEADS = ("parameter", "verdict", "meant", "flag", "group", "grad error", "moved", "twin moved")
 
@@ -35,8 +35,21 @@ def _cells(one: ParameterVerdict) -> tuple[str, ...]:
     )
 
 
+def conclusion(record: CaseRecord, differences: Sequence[str]) -> str:
+    """Whether the verdict is the expected one, and if not, how it differs."""
+    if differences:
+        return "\n".join(f"DIFFERS: {one}" for one in differences)
+    return f"as expected ({(record.expected or {}).get('source', 'default')})"
+
+
 def record_text(record: CaseRecord, differences: Sequence[str] = (), logs: Sequence[str] = ()) -> str:
-    """All of it, as ``thawcheck run`` prints it."""
+    """All of it, as ``thawcheck run`` prints it; what to conclude stands last."""
+    gap = "\n\n" if differences or logs else "\n"
+    return f"{details(record, logs)}{gap}{conclusion(record, differences)}"
+
+
+def details(record: CaseRecord, logs: Sequence[str] = ()) -> str:
+    """All that was seen."""
     parts = [f"{record.id}, world {record.world}, {record.device}: {record.verdict}", record.headline]
     if table := parameter_table(record):
         parts += ["", table]
@@ -49,8 +62,4 @@ def record_text(record: CaseRecord, differences: Sequence[str] = (), logs: Seque
         parts += ["", f"stack of rank {rank}:", stack]
     for number, log in enumerate(logs):
         parts += ["", f"log of rank {number}:", log.rstrip() or "(nothing)"]
-    if differences:
-        parts += ["", *(f"DIFFERS: {one}" for one in differences)]
-    elif record.as_expected is not None:
-        parts.append(f"as expected ({(record.expected or {}).get('source', 'default')})")
     return "\n".join(parts)

@@ -2,113 +2,144 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.cell._case import Case
 from harness.cell._record import CaseRecord
 
-__all__ = ["Row", "as_markdown", "as_text", "rows_of"]
+__all__ = ["Label", "Row", "as_markdown", "as_text", "rows_of"]
 
 _STAGES = (0, 1, 2, 3)
+
+#: The longest verdict, EXTRA_TRAINED.  Longer cells, of several verdicts, are wrapped.
+_WIDEST_CELL = 13
+
+#: With four of the widest cells this makes 80 columns.
+_NARROWEST_LABEL = 16
+
+
+@dataclass(frozen=True)
+class Label:
+    """What the table says of a case beside its verdicts; plain data, so that it can travel."""
+
+    recipe: str
+    moment: str = ""
+    happens: str = ""
+    instead: str = ""
+    #: where it stands, which gives the order of the rows
+    path: str = ""
+    line: int = 0
+
+    @classmethod
+    def of(cls, case: Case) -> Label:
+        return cls(case.recipe, case.moment, case.happens, case.instead, case.path, case.line)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @property
+    def text(self) -> str:
+        return f"{self.recipe}, {self.moment}" if self.moment else self.recipe
+
+    @property
+    def sentences(self) -> str:
+        instead = f" Instead: {self.instead}" if self.instead else ""
+        return f"{self.happens}{instead}".strip()
 
 
 @dataclass
 class Row:
     """One case: its verdicts by ZeRO stage, over all its variants."""
 
-    case: str
-    recipe: str
-    moment: str
-    happens: str
-    instead: str
+    label: Label
     cells: dict[int, Counter[str]] = field(default_factory=dict)
     differs: set[int] = field(default_factory=set)
 
-    @property
-    def label(self) -> str:
-        return f"{self.recipe}, {self.moment}" if self.moment else self.recipe
-
-    def cell(self, stage: int) -> str:
-        """One verdict where all variants agree, else each with its count; ``!`` for surprises."""
+    def parts(self, stage: int) -> list[str]:
+        """One verdict where all variants agree, else each with its count."""
         counts = self.cells.get(stage)
         if not counts:
-            return "-"
+            return ["-"]
         if len(counts) == 1:
-            text = next(iter(counts))
-        else:
-            text = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-        return f"{text} !" if stage in self.differs else text
+            return list(counts)
+        return [f"{count} {verdict}" for verdict, count in counts.most_common()]
+
+    def cell(self, stage: int) -> str:
+        """The same on one line; ``!`` marks a surprise."""
+        return ", ".join(self.parts(stage)) + self._mark(stage)
+
+    def lines(self, stage: int, width: int) -> list[str]:
+        """The same on as many lines as it takes."""
+        whole = self.cell(stage)
+        if len(whole) <= width:
+            return [whole]
+        *others, last = self.parts(stage)
+        return [line for part in (*others, last + self._mark(stage)) for line in textwrap.wrap(part, width)]
+
+    def _mark(self, stage: int) -> str:
+        return " !" if stage in self.differs else ""
 
 
-def rows_of(records: Iterable[CaseRecord], cases: Iterable[Case]) -> list[Row]:
-    """A row per case, in the order of ``cases``."""
-    known = {case.name: case for case in cases}
+def rows_of(records: Iterable[CaseRecord], labels: Mapping[str, Label]) -> list[Row]:
+    """A row per case, in the order of the files and in each file.
+
+    :param labels: by the name of the case.
+    """
     rows: dict[str, Row] = {}
     for record in records:
-        case = known.get(record.case)
-        row = rows.setdefault(
-            record.case,
-            Row(
-                record.case,
-                case.recipe if case else record.case,
-                case.moment if case else "",
-                case.happens if case else "",
-                case.instead if case else "",
-            ),
-        )
-        stage = int(record.options.get("stage", 3))
+        row = rows.setdefault(record.case, Row(labels.get(record.case, Label(record.case))))
+        stage = int(record.options["stage"])
         row.cells.setdefault(stage, Counter())[str(record.verdict)] += 1
         if record.as_expected is False:
             row.differs.add(stage)
-    order = {name: place for place, name in enumerate(known)}
-    return sorted(rows.values(), key=lambda row: order.get(row.case, len(order)))
+    return sorted(rows.values(), key=lambda row: (row.label.path, row.label.line))
 
 
 def as_text(rows: Sequence[Row], width: int) -> list[str]:
-    """Lines of at most ``width`` columns (never under 78)."""
+    """Lines of at most ``width`` columns, or of 80 where that is less."""
+    width = max(80, width)
     columns = [f"stage {stage}" for stage in _STAGES]
-    cell_width = max([len(one) for one in columns] + [min(13, len(row.cell(s))) for row in rows for s in _STAGES])
-    label_width = max(24, max(78, width) - 4 * (cell_width + 2) - 4)
+    longest = max((len(row.cell(stage)) for row in rows for stage in _STAGES), default=0)
+    cell_width = max(len(columns[0]), min(_WIDEST_CELL, longest))
+    label_width = max(_NARROWEST_LABEL, width - 4 - len(_STAGES) * (cell_width + 2))
     lines = [_line("", "recipe, moment", columns, label_width, cell_width)]
     lines.append("-" * len(lines[0]))
     for number, row in enumerate(rows, 1):
-        cells = [textwrap.wrap(row.cell(stage), cell_width) for stage in _STAGES]
-        label = textwrap.wrap(row.label, label_width)
+        cells = [row.lines(stage, cell_width) for stage in _STAGES]
+        label = textwrap.wrap(row.label.text, label_width)
         for place in range(max(len(label), *map(len, cells))):
             parts = [cell[place] if place < len(cell) else "" for cell in cells]
             first = label[place] if place < len(label) else ""
-            lines.append(_line(f"{number}" if not place else "", first, parts, label_width, cell_width))
+            lines.append(_line("" if place else f"{number}", first, parts, label_width, cell_width))
     for number, row in enumerate(rows, 1):
-        text = _sentences(row)
-        if text:
-            lines += ["", *textwrap.wrap(f"{number}. {text}", max(78, width) - 1, subsequent_indent="   ")]
+        if row.label.sentences:
+            lines += ["", *textwrap.wrap(f"{number}. {row.label.sentences}", width, subsequent_indent="   ")]
     return [line.rstrip() for line in lines]
 
 
-def as_markdown(rows: Sequence[Row], title: str, versions: dict[str, str]) -> str:
+def as_markdown(rows: Sequence[Row], title: str, versions: Mapping[str, str]) -> str:
     """For pasting into an issue."""
     stack = ", ".join(f"{name} {version}" for name, version in versions.items())
     heads = " | ".join(f"stage {stage}" for stage in _STAGES)
-    lines = [f"### {title}", "", stack, "", f"| recipe, moment | {heads} |", f"|---|{'---|' * len(_STAGES)}"]
+    lines = [f"### {_plain(title)}", "", stack, "", f"| recipe, moment | {heads} |", f"|---|{'---|' * len(_STAGES)}"]
     for row in rows:
-        cells = " | ".join(_escaped(row.cell(stage)) for stage in _STAGES)
-        lines.append(f"| {_escaped(row.label)} | {cells} |")
-    lines.append("")
-    lines += [f"- **{_escaped(row.label)}**: {_escaped(_sentences(row))}" for row in rows if _sentences(row)]
-    return "\n".join(lines) + "\n"
-
-
-def _sentences(row: Row) -> str:
-    instead = f" Instead: {row.instead}" if row.instead else ""
-    return f"{row.happens}{instead}".strip()
+        cells = " | ".join(row.cell(stage) for stage in _STAGES)
+        lines.append(f"| {_plain(row.label.text).replace('|', chr(92) + '|')} | {cells} |")
+    said = [f"- **{_plain(row.label.text)}**: {_plain(row.label.sentences)}" for row in rows if row.label.sentences]
+    return "\n".join([*lines, "", *said]).rstrip() + "\n"
 
 
 def _line(number: str, label: str, cells: Sequence[str], label_width: int, cell_width: int) -> str:
     return f"{number:>2}  {label:<{label_width}}" + "".join(f"  {cell:<{cell_width}}" for cell in cells)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+def _plain(text: str) -> str:
+    """On one line, and with no ``<`` that would start a tag; inside backticks it stands for itself."""
+    pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    return "".join(piece if piece.startswith("`") else piece.replace("<", "&lt;") for piece in pieces)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable
 
 from harness.cell import _limits
+from harness.cell._device import Census
 from harness.cell._preload import Preload, thread_count
 from harness.cell._ranks import Starter, fork_rank, own_session, spawn_rank
 from harness.cell._scratch import new_scratch
@@ -59,6 +60,7 @@ class Zygote:
         self._parent = os.getppid()
         sys.path[:] = config["sys_path"]
         started = time.monotonic()
+        census = Census(config["device"])
         self._preload = Preload(config["device"])
         missing = {} if config.get("force_spawn") else self._preload.load()
         unsafe = config.get("force_spawn") or forking_is_unsafe()
@@ -72,6 +74,9 @@ class Zygote:
         if unsafe:
             self._supervisor.start_with(spawn_rank, _limits.SPAWN_START)
         else:
+            if not missing:
+                import harness.cell._rank
+                import harness.cell._run  # noqa: F401  # in time for all ranks
             quiet_optional_ops()
             self._settle()
         self._channel.send(
@@ -80,6 +85,7 @@ class Zygote:
                 "mode": "zygote" if self._forking else "spawn",
                 "why": unsafe,
                 "missing": missing,
+                "gpus": census.result(),
                 "versions": installed_versions(),
                 "pid": os.getpid(),
                 "seconds": time.monotonic() - started,

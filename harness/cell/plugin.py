@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from harness.cell import _settings
-from harness.cell._case import KINDS, Case
+from harness.cell._case import KINDS, Case, MalformedCase
+from harness.cell._expect import ExpectationError
 from harness.cell._fixture import Thaw
-from harness.cell._item import SESSION, CaseItem, collect
-from harness.cell._report import Reporter
+from harness.cell._item import FAULT, SESSION, CaseItem, collect, fault_of
+from harness.cell._report import LABEL, RECORD, Reporter
 from harness.cell._session import Session
 from harness.cell._stack import installed_versions
+from harness.cell._table import Label
 
 __all__: list[str] = []
+
+_REPORTER = "thawcheck-reporter"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,20 +32,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"kind_{kind}: a case of fault kind {kind}")
     config.stash[SESSION] = Session(_settings.settings_from(config))
     if not hasattr(config, "workerinput"):  # under xdist the controller does the writing
-        config.pluginmanager.register(Reporter(*_settings.results_paths(config)), "thawcheck-reporter")
+        config.pluginmanager.register(Reporter(_settings.outputs_from(config)), _REPORTER)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if SESSION in config.stash:
         config.stash[SESSION].close()
-    reporter = config.pluginmanager.unregister(name="thawcheck-reporter")
+    reporter = config.pluginmanager.get_plugin(_REPORTER)
     if isinstance(reporter, Reporter):
+        config.pluginmanager.unregister(reporter)
         reporter.close()
-
-
-def pytest_report_header(config: pytest.Config) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in installed_versions().items())
-    return f"thawcheck: {config.stash[SESSION].settings.device}; {versions}"
 
 
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
@@ -51,15 +51,46 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
     return None
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput"):
+        return  # a worker has no way to say it but by the cases themselves
+    cases = _cases(session.items)
+    try:
+        if cases:
+            session.config.stash[SESSION].check((item.case, item.options) for item in cases)
+    except ExpectationError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
+    if not _cases(items):
+        return []
+    versions = ", ".join(f"{name} {version}" for name, version in installed_versions().items())
+    return [f"thawcheck: {config.stash[SESSION].settings.device}; {versions}"]
+
+
+def pytest_exception_interact(call: pytest.CallInfo[Any], report: pytest.CollectReport | pytest.TestReport) -> None:
+    # A file with a malformed case cannot be imported; where in our code we said so is of no use.
+    if isinstance(report, pytest.CollectReport) and call.excinfo and call.excinfo.errisinstance(MalformedCase):
+        report.longrepr = str(call.excinfo.value)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     outcome: Any = yield
+    report = outcome.get_result()
+    if fault := fault_of(call.excinfo):
+        setattr(report, FAULT, fault)
     if isinstance(item, CaseItem) and call.when == "call" and item.record is not None:
-        # A plain dictionary: it travels from xdist's workers to the controller.
-        outcome.get_result().thaw_record = item.record.as_dict()
+        setattr(report, RECORD, item.record.as_dict())
+        setattr(report, LABEL, Label.of(item.case).as_dict())
 
 
 @pytest.fixture
 def thaw(pytestconfig: pytest.Config) -> Thaw:
     """Run a case inside a plain test: ``thaw.run("case_name", stage=3)`` gives its record."""
     return Thaw(pytestconfig.stash[SESSION])
+
+
+def _cases(items: Sequence[pytest.Item]) -> list[CaseItem]:
+    return [item for item in items if isinstance(item, CaseItem)]

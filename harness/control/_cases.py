@@ -6,8 +6,9 @@ import argparse
 import json
 from typing import Any
 
+from harness.cell._case import KINDS
 from harness.cell._catalog import shipped
-from harness.control._exit import Exit
+from harness.control._exit import Exit, Usage
 
 __all__ = ["add_to"]
 
@@ -20,6 +21,8 @@ def add_to(commands: Any) -> None:
 
 
 def _execute(args: argparse.Namespace) -> Exit:
+    if args.kind is not None and args.kind not in KINDS:
+        raise Usage(f"--kind: no kind is called {args.kind!r}; there is: {', '.join(KINDS)}")
     cases = [case for case in shipped() if args.kind in (None, case.kind)]
     if args.json:
         plain = [

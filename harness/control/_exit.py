@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import enum
-from typing import Final
+import textwrap
+from typing import Any, Final
 
-__all__ = ["EXITS", "Exit", "Usage"]
+__all__ = ["EXITS", "Exit", "Usage", "help_texts"]
 
 
 class Exit(enum.IntEnum):
@@ -18,12 +20,23 @@ class Exit(enum.IntEnum):
 
 EXITS: Final = {
     Exit.OK: "every verdict is the expected one",
-    Exit.DIFFERS: "a verdict differs from the expected one",
-    Exit.USAGE: "bad usage or input, or results that cannot be written; nothing measured is lost",
+    Exit.DIFFERS: "a verdict differs from the expected one, or a test fails",
+    Exit.USAGE: "bad usage or input, or results that cannot be written; what was measured is kept",
     Exit.FAILED: "the harness itself failed",
-    Exit.INTERRUPTED: "interrupted",
+    Exit.INTERRUPTED: "interrupted; no rank is left",
 }
 
 
 class Usage(Exception):
     """Bad usage or input; the message is all that is shown."""
+
+
+def help_texts(description: str) -> dict[str, Any]:
+    """What a parser is made with whose help says what the exit status means."""
+    codes = "\n".join(f"  {code.value:<4}{meaning}" for code, meaning in EXITS.items())
+    return {
+        # The formatter that keeps the lines of the table does not wrap.
+        "description": textwrap.fill(description, 79),
+        "epilog": f"exit status:\n{codes}",
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import sys
 from typing import Any
 
@@ -13,9 +13,10 @@ from harness.cell._device import DEVICES
 from harness.cell._expect import ExpectationError
 from harness.cell._launch import LauncherFailed
 from harness.cell._options import Options
+from harness.cell._results import as_line
 from harness.cell._session import Session, Settings
 from harness.cell._show import record_text
-from harness.control._exit import Exit, Usage
+from harness.control._exit import Exit, Usage, help_texts
 
 __all__ = ["add_to"]
 
@@ -26,8 +27,10 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run one case and show every parameter's verdict",
-        description="Run a case on real ranks. Of its variants, the first that has all settings asked for is run; "
-        "without --stage, the first at its highest stage.",
+        **help_texts(
+            "Run a case on real ranks. Of its variants, the first that has all settings asked for is run; "
+            "without --stage, the first at its highest stage."
+        ),
     )
     parser.add_argument("case", metavar="CASE", help="a name from `thawcheck cases`, or path/to/file.py::name")
     parser.add_argument("--stage", type=int, metavar="N", help="ZeRO stage, 0 to 3")
@@ -45,23 +48,22 @@ def add_to(commands: Any) -> None:
 
 
 def _execute(args: argparse.Namespace) -> Exit:
-    for name in ("world", "deadline"):
-        value = getattr(args, name)
-        if value is not None and not value > 0:
-            raise Usage(f"--{name} must be positive, found {value}")
+    faults = [
+        f"--{name} must be positive, found {getattr(args, name):g}"
+        for name in ("world", "deadline")
+        if not 0 < (getattr(args, name) or 1) < math.inf
+    ]
+    if faults:
+        raise Usage("; ".join(faults))
+    session = Session(Settings(device=args.device, deadline=args.deadline, world=args.world, show_logs=args.show_logs))
+    worst = Exit.OK
     try:
         case = find(args.case)
         variants = _chosen(case, args)
-    except (UnknownCase, MalformedCase) as error:
-        raise Usage(str(error)) from None
-    session = Session(
-        Settings(device=args.device, deadline=args.deadline, world=args.world, show_logs=args.show_logs)
-    )
-    worst = Exit.OK
-    try:
+        session.check((case, options) for options in variants)
         for options in variants:
             worst = max(worst, _one(session, case, options, args))
-    except ExpectationError as error:
+    except (UnknownCase, MalformedCase, ExpectationError) as error:
         raise Usage(str(error)) from None
     except LauncherFailed as error:
         print(f"thawcheck: {error}", file=sys.stderr)
@@ -87,7 +89,7 @@ def _one(session: Session, case: Case, options: Options, args: argparse.Namespac
     if outcome.malformed:
         raise Usage(f"case {case.name} is malformed: {outcome.malformed}")
     if args.json:
-        print(json.dumps(outcome.record.as_dict()))
+        print(as_line(outcome.record.as_dict()))
     else:
         print(record_text(outcome.record, differences, outcome.logs if args.show_logs else ()))
     return Exit.DIFFERS if differences else Exit.OK

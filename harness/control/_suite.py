@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from harness.cell._catalog import shipped
 from harness.cell._device import DEVICES
-from harness.control._exit import Exit
+from harness.cell._item import FAULT
+from harness.control._exit import Exit, help_texts
 
 __all__ = ["add_to", "execute"]
 
-_STATUS = {
+_STATUS: Final[dict[int, Exit]] = {
     pytest.ExitCode.OK: Exit.OK,
     pytest.ExitCode.TESTS_FAILED: Exit.DIFFERS,
     pytest.ExitCode.USAGE_ERROR: Exit.USAGE,
@@ -24,12 +25,38 @@ _STATUS = {
 }
 
 
+class _Watch:
+    """A plugin object that tells apart what pytest has one status for."""
+
+    def __init__(self) -> None:
+        self._found: set[Exit] = set()
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        # So pytest ends, too, when a file of cases cannot be collected.
+        if excinfo.errisinstance(pytest.Session.Interrupted):
+            self._found.add(Exit.USAGE)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        fault = getattr(report, FAULT, None)
+        if fault is not None:
+            self._found.add(Exit.USAGE if fault == "input" else Exit.FAILED)
+
+    def status(self, code: int) -> Exit:
+        """Ours for pytest's; what is known better outranks a difference."""
+        status = _STATUS.get(code, Exit.FAILED)
+        if status is Exit.DIFFERS or (status is Exit.INTERRUPTED and Exit.USAGE in self._found):
+            return max(self._found, default=status)
+        return status
+
+
 def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "suite",
         help="run many cases, print the freeze table",
-        description="Run every shipped case, or those in PATH, and print the freeze table. "
-        "What follows `--` goes to pytest, e.g. `-- -k tiny_llama -x`.",
+        **help_texts(
+            "Run every shipped case, or those in PATH, and print the freeze table. "
+            "What follows `--` goes to pytest, e.g. `-- -k tiny_llama -x`."
+        ),
     )
     parser.add_argument("paths", metavar="PATH", nargs="*", help="files of cases (default: the shipped ones)")
     parser.add_argument("--also", metavar="PATH", action="append", default=[], help="tests to run besides")
@@ -56,8 +83,8 @@ def execute(args: argparse.Namespace) -> Exit:
             arguments += [f"--thaw-{name}={value}"]
     if args.junitxml:
         arguments.append(f"--junitxml={args.junitxml}")
-    status = pytest.main([*arguments, *args.pytest_arguments])
-    return _STATUS.get(pytest.ExitCode(status), Exit.FAILED)
+    watch = _Watch()
+    return watch.status(pytest.main([*arguments, *args.pytest_arguments], plugins=[watch]))
 
 
 def _plugin_is_installed() -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from harness import __version__
 from harness.control import _cases, _run, _suite
-from harness.control._exit import EXITS, Exit, Usage
+from harness.control._exit import Exit, Usage, help_texts
 
 __all__ = ["main"]
 
@@ -16,12 +17,9 @@ _COMMANDS = (_cases, _run, _suite)
 
 
 def _parser() -> argparse.ArgumentParser:
-    codes = "\n".join(f"  {code.value:<4}{meaning}" for code, meaning in EXITS.items())
     parser = argparse.ArgumentParser(
         prog="thawcheck",
-        description="Does a freezing recipe train, under DeepSpeed ZeRO, what it is meant to train?",
-        epilog=f"exit status:\n{codes}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **help_texts("Does a freezing recipe train, under DeepSpeed ZeRO, what it is meant to train?"),
     )
     parser.add_argument("--version", action="version", version=f"thawcheck {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -41,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"only `suite` passes arguments on to pytest, found {' '.join(rest)!r} after `--`")
     args.pytest_arguments = rest
     try:
-        return int(args.execute(args))
+        status = int(args.execute(args))
+        sys.stdout.flush()
+        return status
     except Usage as error:
         print(f"thawcheck: {error}", file=sys.stderr)
         return Exit.USAGE
@@ -49,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("thawcheck: interrupted; all ranks are ended", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
-        sys.stderr.close()
+        # What is still buffered goes nowhere; else Python would complain when it leaves.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
 
 

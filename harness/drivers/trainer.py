@@ -2,6 +2,15 @@
 
 Arguments (before the model under ``zero.Init``), model, freezing, Trainer, ``train()``; accelerate
 creates the engine inside the last, and ``on_train_begin`` is the first moment after it.
+
+What the Trainer does otherwise than a plain loop, and a case may be surprised by (transformers
+5.16.1, accelerate 1.15.0, DeepSpeed 0.19.8):
+
+- Its optimizer gets the parameters that are trainable just before the engine, in two groups, the
+  second without weight decay.  So what is unfrozen later is in none, at stage 0 either.
+- It sums a causal model's loss over tokens and divides by their number on all ranks and in all
+  micro-batches of the step, then multiplies by the number of ranks (in place), and tells
+  DeepSpeed not to divide by the number of micro-batches.  The observer follows all of that.
 """
 
 from __future__ import annotations
@@ -24,8 +33,8 @@ __all__ = ["at_train_begin", "train_with_trainer"]
 
 Recipe = Callable[..., object]
 
-#: Arguments of every run, by the release from which they are given in this form.  One place for
-#: what differs between releases; measured with 5.16.1 alone.
+#: Training arguments that every run has.  Where a release knows one by another name or value,
+#: this is the one place to say so; 5.16.1 takes them as they are.
 _ARGUMENTS: dict[str, Any] = {
     # the twin has one constant rate, and torch's AdamW
     "lr_scheduler_type": "constant",
@@ -150,7 +159,8 @@ def _from_pretrained(run: Run, reference: torch.nn.Module) -> torch.nn.Module | 
     if run.rank == 0:
         reference.save_pretrained(folder)
     dist.barrier()
-    return type(reference).from_pretrained(folder)
+    loaded: torch.nn.Module = type(reference).from_pretrained(folder)
+    return loaded
 
 
 def _dataset(run: Run, steps: int, batch: Callable[[torch.Generator], Batch] | None) -> list[Batch]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from harness.cell._run import Run
 
-_VARIANTS = [Options(stage=0), Options(stage=3)]
+_VARIANTS = (Options(stage=0), Options(stage=3))
 
 
 @case(kind="CONTROL", variants=_VARIANTS)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from planted.scene import BF16, FP32, FROZEN, TRAINED, block_engine
+from planted.scene import FEW, FROZEN, TRAINED, block_engine
 
 from harness.cell import case
 
@@ -32,33 +32,33 @@ def save_and_read(run: Run, spoil: Callable[[State], None] | None = None, *, tra
     run.saved(torch.load(path))
 
 
-@case(kind="CONTROL", variants=[*FP32, *BF16])
+@case(kind="CONTROL", variants=FEW)
 def whole(run: Run) -> None:
     """Nothing is lost."""
     save_and_read(run)
 
 
-@case(kind="CONTROL", variants=[*FP32, *BF16])
+@case(kind="CONTROL", variants=FEW)
 def tensor_dropped(run: Run) -> None:
     """A trained tensor is missing."""
     save_and_read(run, lambda state: state.pop(TRAINED[run.options.model]))
 
 
-@case(kind="CONTROL", variants=FP32)
+@case(kind="CONTROL", variants=FEW)
 def shape_changed(run: Run) -> None:
     """A trained tensor comes back flat."""
     name = TRAINED[run.options.model]
     save_and_read(run, lambda state: state.update({name: state[name].flatten()}))
 
 
-@case(kind="CONTROL", variants=[*FP32, *BF16])
+@case(kind="CONTROL", variants=FEW)
 def dtype_changed(run: Run) -> None:
     """A frozen tensor comes back in another precision."""
     name = FROZEN[run.options.model]
     save_and_read(run, lambda state: state.update({name: state[name].half()}))
 
 
-@case(kind="CONTROL", variants=[*FP32, *BF16])
+@case(kind="CONTROL", variants=FEW)
 def value_changed(run: Run) -> None:
     """One value of a trained tensor comes back one unit in the last place off."""
 
@@ -69,7 +69,7 @@ def value_changed(run: Run) -> None:
     save_and_read(run, spoil)
 
 
-@case(kind="CONTROL", variants=FP32)
+@case(kind="CONTROL", variants=FEW)
 def frozen_left_out(run: Run) -> None:
     """DeepSpeed itself leaves the frozen weights out, when asked to."""
     save_and_read(run, trained_only=True)

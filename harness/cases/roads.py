@@ -1,0 +1,99 @@
+"""The core recipes on the roads people take to the engine: the Trainer, and Axolotl's own function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.cell import case, freeze_except, unfreeze
+from harness.drivers.axolotl import freeze_layers_except
+from harness.drivers.trainer import at_train_begin, train_with_trainer
+
+if TYPE_CHECKING:
+    from harness.cell._run import Run
+
+
+@case(
+    kind="CONTROL",
+    recipe="exclusion freezing",
+    moment="before the Trainer",
+    happens="Trains through the Hugging Face Trainer as it does through a plain loop.",
+    needs=("transformers", "accelerate"),
+)
+def trainer_freeze_except_before(run: Run) -> None:
+    """Freeze, hand the model to the Trainer, train."""
+    train_with_trainer(
+        run, freeze=lambda model: freeze_except(model, run.part("block")), intent=run.part("block")
+    )
+
+
+@case(
+    kind="C",
+    refs=["OptimalScale/LMFlow#726"],
+    recipe="a Trainer callback unfreezes more",
+    moment="on_train_begin (after the engine)",
+    happens="Silent, as in a plain loop: the Trainer has made the engine before it calls the callback, and what is "
+    "unfrozen there never moves; at stage 0 neither, since the Trainer gave its optimizer only what trained then.",
+    instead="unfreeze before `trainer.train()`.",
+    needs=("transformers", "accelerate"),
+)
+def trainer_callback_unfreezes(run: Run) -> None:
+    """Train the head; a callback unfreezes a block at ``on_train_begin``."""
+    train_with_trainer(
+        run,
+        freeze=lambda model: freeze_except(model, run.part("head")),
+        callbacks=[at_train_begin(unfreeze, run.part("block"))],
+        intent=(*run.part("head"), *run.part("block")),
+    )
+
+
+@case(
+    kind="CONTROL",
+    refs=["axolotl-ai-cloud/axolotl#1747"],
+    recipe="Axolotl's freeze_layers_except",
+    moment="before the engine",
+    happens="Trains: Axolotl's own function, on patterns that match, is exclusion freezing.",
+    needs=("axolotl",),
+)
+def axolotl_freeze_layers_except(run: Run) -> None:
+    """The function behind ``unfrozen_parameters``, where Axolotl calls it."""
+    model = run.model()
+    freeze_layers_except(model, ["model.layers.2.", "layers.2."])
+    engine = run.engine(model)
+    run.train(engine, intent=run.part("block"))
+
+
+@case(
+    kind="Q",
+    refs=["axolotl-ai-cloud/axolotl#1747"],
+    recipe="Axolotl's freeze_layers_except",
+    moment="before the engine, no name starts so",
+    happens="Axolotl warns that all parameters are frozen and goes on; engine creation then fails deep inside "
+    "DeepSpeed (stage 0 fails in backward).",
+    instead="write the name from its first letter: Axolotl matches from the start.",
+    models=("tiny_llama",),
+    needs=("axolotl",),
+)
+def axolotl_pattern_matches_nothing(run: Run) -> None:
+    """``layers.2.`` for parameters that are called ``model.layers.2.*``."""
+    model = run.model()
+    freeze_layers_except(model, ["layers.2."])
+    engine = run.engine(model)
+    run.train(engine, intent=run.part("block"))
+
+
+@case(
+    kind="Q",
+    recipe="Axolotl's freeze_layers_except",
+    moment="before the engine, dots escaped",
+    happens="As if the pattern matched nothing: Axolotl escapes every dot itself, and escapes an escaped one again, "
+    "which then wants a backslash in the name.",
+    instead="write plain dots.",
+    models=("tiny_llama",),
+    needs=("axolotl",),
+)
+def axolotl_pattern_with_escaped_dots(run: Run) -> None:
+    """A correct regular expression, which Axolotl rewrites (axolotl/utils/freeze.py, 0.19.0)."""
+    model = run.model()
+    freeze_layers_except(model, [r"model\.layers\.2\."])
+    engine = run.engine(model)
+    run.train(engine, intent=run.part("block"))

@@ -1,0 +1,131 @@
+"""Cases that reach the engine through a library, for ``test_drivers``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from harness.cell import (
+    Hyper,
+    Options,
+    case,
+    freeze_all,
+    freeze_all_then_unfreeze,
+    freeze_except,
+    grid,
+    unfreeze,
+)
+from harness.cell.models import tiny_llama
+from harness.drivers.axolotl import freeze_layers_except
+from harness.drivers.trainer import at_train_begin, train_with_trainer
+
+if TYPE_CHECKING:
+    import torch
+
+    from harness.cell._run import Run
+    from harness.cell.models import Batch
+
+_LLAMA = tuple(grid(("tiny_llama",), (0, 1, 2, 3)))
+
+
+@case(kind="CONTROL", variants=[*_LLAMA, Options(model="mlp", init="zero_init")])
+def freezes_before_the_trainer(run: Run) -> None:
+    def freeze(model: torch.nn.Module) -> None:
+        empty = {tuple(one.shape) == (0,) for one in model.parameters()}
+        assert empty == {run.options.init == "zero_init"}, "partitioned when loaded, and only then"
+        freeze_except(model, run.part("block"))
+
+    train_with_trainer(run, freeze=freeze, intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[Options(stage=1), Options(stage=3, init="zero_init")])
+def trains_all(run: Run) -> None:
+    train_with_trainer(run, intent="*", hyper=Hyper(weight_decay=0.3, betas=(0.8, 0.9), eps=1e-4, lr=3e-3))
+
+
+@case(
+    kind="C",
+    variants=[*(Options(stage=stage) for stage in (0, 1, 2, 3)), Options(init="zero_init", persistence="default")],
+)
+def unfreezes_at_train_begin(run: Run) -> None:
+    train_with_trainer(
+        run,
+        freeze=lambda model: freeze_except(model, run.part("head")),
+        callbacks=[at_train_begin(unfreeze, run.part("block"))],
+        intent=(*run.part("head"), *run.part("block")),
+    )
+
+
+@case(kind="A", variants=[Options(stage=stage) for stage in (1, 2, 3)])
+def freezes_all_before_the_trainer(run: Run) -> None:
+    train_with_trainer(
+        run,
+        freeze=freeze_all,
+        callbacks=[at_train_begin(freeze_all_then_unfreeze, run.part("block"))],
+        intent=run.part("block"),
+    )
+
+
+def _prompts_masked(generator: torch.Generator) -> Batch:
+    """Every micro-batch with another number of tokens that count."""
+    batch = tiny_llama.batch(generator)
+    prompt = 1 + int(batch["input_ids"][0, 0]) % 13
+    batch["labels"][:, :prompt] = -100
+    return batch
+
+
+@case(
+    kind="CONTROL",
+    variants=[
+        Options(stage=2),
+        Options(stage=0, accumulation=2),
+        Options(stage=3, accumulation=2, init="zero_init"),
+        Options(stage=3, accumulation=2, clipping=0.01),
+    ],
+)
+def weighs_tokens(run: Run) -> None:
+    train_with_trainer(
+        run,
+        freeze=lambda model: freeze_except(model, run.part("block")),
+        intent=run.part("block"),
+        batch=_prompts_masked,
+    )
+
+
+@case(kind="CONTROL", variants=[Options(model="mlp", accumulation=2)])
+def averages_micro_batches(run: Run) -> None:
+    train_with_trainer(run, freeze=lambda model: freeze_except(model, run.part("block")), intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[Options(model="mlp", stage=0)])
+def asks_for_nonsense(run: Run) -> None:
+    train_with_trainer(run, intent="*", steps=0, hyper=Hyper(optimizer="SGD"))
+
+
+@case(kind="CONTROL", variants=[Options(), Options(init="zero_init"), Options(stage=2)], needs=("axolotl",))
+def axolotl_freezes(run: Run) -> None:
+    model = run.model()
+    freeze_layers_except(model, ["^model.layers.2."])
+    run.train(run.engine(model), intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[Options(init="zero_init")], needs=("axolotl",))
+def axolotl_freezes_before_the_trainer(run: Run) -> None:
+    train_with_trainer(
+        run,
+        freeze=lambda model: freeze_layers_except(model, ["^model.layers.2."]),
+        intent=run.part("block"),
+    )
+
+
+@case(kind="Q", variants=[Options(init="zero_init")], needs=("axolotl",))
+def axolotl_counts_rows_of_a_partition(run: Run) -> None:
+    model = run.model()
+    freeze_layers_except(model, ["^lm_head.weight$[32:]"])
+    run.train(run.engine(model), intent=run.part("head"))
+
+
+@case(kind="CONTROL", variants=[Options(model="mlp", stage=0)])
+def axolotl_cannot_be_imported(run: Run) -> None:
+    sys.modules["axolotl.utils.freeze"] = None  # type: ignore[assignment]  # how Python marks one that must fail
+    freeze_layers_except(run.model(), ["^layers.2."])

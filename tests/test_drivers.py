@@ -1,0 +1,143 @@
+"""Drivers: the Trainer and Axolotl on two real ranks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from fnmatch import fnmatchcase
+
+import driver_cases
+import pytest
+
+from harness.cell import Case, CaseRecord, Hyper, Options, Verdict
+from harness.cell._launch import Outcome, Request, ZygoteLauncher
+
+_HEAD = "lm_head.weight"
+
+
+def _outcome(launcher: ZygoteLauncher, case: Case, options: Options) -> Outcome:
+    return launcher.result(launcher.submit(Request(case, options, world=2)))
+
+
+def _named(record: CaseRecord, verdict: Verdict) -> set[str]:
+    return {one.name for one in record.parameters if one.verdict is verdict}
+
+
+def _block(record: CaseRecord) -> set[str]:
+    """The parameters of the block that the cases train; of a Llama block there are nine."""
+    found = {one.name for one in record.parameters if fnmatchcase(one.name, "*layers.2.*")}
+    assert len(found) == (9 if record.options["model"] == "tiny_llama" else 2)
+    return found
+
+
+def _only_the_block_trains(record: CaseRecord) -> None:
+    assert record.verdict is Verdict.TRAINS, record.headline
+    assert _named(record, Verdict.TRAINS) == _block(record)
+    assert len(_named(record, Verdict.FROZEN)) == len(record.parameters) - len(_block(record))
+
+
+@pytest.mark.parametrize("options", driver_cases.freezes_before_the_trainer.variants, ids=lambda one: one.id)
+def test_exclusion_freezing_before_the_trainer_trains(launcher: ZygoteLauncher, options: Options) -> None:
+    _only_the_block_trains(_outcome(launcher, driver_cases.freezes_before_the_trainer, options).record)
+
+
+@pytest.mark.parametrize("options", driver_cases.trains_all.variants, ids=lambda one: one.id)
+def test_every_hyper_parameter_reaches_trainer_and_twin(launcher: ZygoteLauncher, options: Options) -> None:
+    record = _outcome(launcher, driver_cases.trains_all, options).record
+    assert record.verdict is Verdict.TRAINS, record.headline
+    assert len(_named(record, Verdict.TRAINS)) == 39
+
+
+@pytest.mark.parametrize("options", driver_cases.unfreezes_at_train_begin.variants, ids=lambda one: one.id)
+def test_unfreezing_in_on_train_begin_is_silent_at_every_stage(launcher: ZygoteLauncher, options: Options) -> None:
+    """At stage 0 too: the Trainer gives its optimizer only what is trainable before."""
+    record = _outcome(launcher, driver_cases.unfreezes_at_train_begin, options).record
+    assert record.verdict is Verdict.NO_UPDATE, record.headline
+    assert _named(record, Verdict.NO_UPDATE) == _block(record)
+    assert _named(record, Verdict.TRAINS) == {_HEAD}
+    for one in record.parameters:
+        if one.verdict is Verdict.NO_UPDATE:
+            assert (one.flag, one.group, one.moved) == (True, None, 0.0), one.name
+            assert one.moment == "step 1", one.name
+
+
+@pytest.mark.parametrize("options", driver_cases.freezes_all_before_the_trainer.variants, ids=lambda one: one.id)
+def test_freezing_all_before_the_trainer_fails_when_the_engine_is_made(
+    launcher: ZygoteLauncher, options: Options
+) -> None:
+    record = _outcome(launcher, driver_cases.freezes_all_before_the_trainer, options).record
+    assert record.verdict is Verdict.RAISES, record.headline
+    assert record.failure is not None
+    assert (record.failure.moment, record.failure.type) == ("engine", "IndexError")
+
+
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [
+        (case, options)
+        for case in (driver_cases.weighs_tokens, driver_cases.averages_micro_batches)
+        for options in case.variants
+    ],
+    ids=lambda one: one.name if isinstance(one, Case) else one.id,
+)
+def test_the_twin_weighs_micro_batches_as_the_trainer_does(
+    launcher: ZygoteLauncher, case: Case, options: Options
+) -> None:
+    _only_the_block_trains(_outcome(launcher, case, options).record)
+
+
+def test_all_that_makes_no_sense_to_the_trainer_is_told_at_once(launcher: ZygoteLauncher) -> None:
+    outcome = _outcome(launcher, driver_cases.asks_for_nonsense, Options(model="mlp", stage=0))
+    assert outcome.record.verdict is Verdict.NOT_RUN
+    assert "steps must be 1 or more, found 0" in outcome.malformed
+    assert "driven with AdamW only, found SGD" in outcome.malformed
+
+
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [
+        (case, options)
+        for case in (driver_cases.axolotl_freezes, driver_cases.axolotl_freezes_before_the_trainer)
+        for options in case.variants
+    ],
+    ids=lambda one: one.name if isinstance(one, Case) else one.id,
+)
+def test_axolotl_freezes_before_the_engine(launcher: ZygoteLauncher, case: Case, options: Options) -> None:
+    _only_the_block_trains(_outcome(launcher, case, options).record)
+
+
+def test_axolotl_takes_a_partition_for_an_empty_parameter(launcher: ZygoteLauncher) -> None:
+    record = _outcome(launcher, driver_cases.axolotl_counts_rows_of_a_partition, Options(init="zero_init")).record
+    assert record.verdict is Verdict.RAISES, record.headline
+    assert record.failure is not None
+    assert (record.failure.moment, record.failure.type) == ("loaded", "ValueError")
+    assert record.failure.message == "invalid unfreeze range: start=32, end=0"
+
+
+def test_axolotl_that_cannot_be_imported_is_no_finding(launcher: ZygoteLauncher) -> None:
+    case = driver_cases.axolotl_cannot_be_imported
+    outcome = _outcome(launcher, case, case.variants[0])
+    assert outcome.record.verdict is Verdict.NOT_RUN
+    assert not outcome.malformed
+    assert "importing axolotl.utils.freeze fails" in outcome.record.headline
+    assert "install a release that suits this stack" in outcome.record.headline
+
+
+def test_drivers_import_no_library_until_called() -> None:
+    code = (
+        "import sys; import harness.drivers.axolotl, harness.drivers.trainer; "
+        "print(sorted({'torch', 'transformers', 'deepspeed', 'accelerate', 'axolotl'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("decay", [0.1, 0.0])
+def test_no_parameter_is_left_out_of_the_groups(decay: float) -> None:
+    """With no decay at all, both groups have the same one."""
+    named = {"layer.weight": object(), "layer.bias": object(), "norm.weight": object()}
+    hyper = Hyper(weight_decay=decay, undecayed=("layer.bias", "norm.weight"))
+    assert hyper.groups(named) == [  # type: ignore[arg-type]  # what is grouped does not matter
+        {"params": [named["layer.weight"]], "weight_decay": decay},
+        {"params": [named["layer.bias"], named["norm.weight"]], "weight_decay": 0.0},
+    ]
