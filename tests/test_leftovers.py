@@ -124,7 +124,7 @@ def test_nothing_is_left_when_the_answer_is_there(
     assert list(world.strays()) == [launcher.pid]
     left = world.left()
     assert "shared memory" not in left
-    assert {Path(one).name for one in left["files"]} == {"mark", "pids"}
+    assert {Path(one).name for one in left["files"]} == {"mark", "pids", "ports"}
     assert len(left["folders"]) == 1
 
 
@@ -346,7 +346,16 @@ def test_what_the_first_case_imports_the_next_zygote_has(world: World) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff\xfe", b"[]", b"{}", b'{"import": 1, "avoid": [], "try": []}', b'{"import": [1, null, "no.such"]'],
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b'{"import": 1, "avoid": [], "try": []}',
+        b'{"import": [1, "", ".", "no.such"], "avoid": "", "try": [null]}',
+        b'{"import": ["einops"',
+    ],
+    ids=["empty", "binary", "list", "no keys", "wrong types", "wrong names", "cut off"],
 )
 def test_a_damaged_list_only_costs_its_warm_up(world: World, content: bytes) -> None:
     world.plant("einops/__init__.py", "")

@@ -46,7 +46,7 @@ def literal_loop_before_engine(run: Run) -> None:
     recipe="freeze all, engine, unfreeze",
     moment="across the engine",
     happens="The engine cannot be created: no parameter is left to train when DeepSpeed builds its optimizer "
-    "(stage 0 builds none of its own and trains).",
+    "(stage 0 steps the model's own parameters, all of them, and trains).",
     instead="set every flag before the engine is created.",
 )
 def freeze_all_engine_unfreeze(run: Run) -> None:
@@ -115,7 +115,7 @@ def freeze_except_after_engine_decay(run: Run) -> None:
     recipe="exclusion freezing",
     moment="after the engine, no weight decay",
     happens="Trains, and the frozen rest stays put: with no decay and no momentum left over, a zero gradient "
-    "makes a zero step.  Optimizer memory for the frozen rest is still held.",
+    "makes a zero step. Optimizer memory for the frozen rest is still held.",
     instead="freeze before the engine is created.",
 )
 def freeze_except_after_engine_no_decay(run: Run) -> None:
@@ -148,8 +148,8 @@ def pattern_matches_nothing(run: Run) -> None:
     kind="L",
     recipe="a choice that differs between ranks",
     moment="before the engine",
-    happens="Stage 3 hangs in backward; the lower stages go on and mix one rank's gradients into another "
-    "parameter.",
+    happens="Stage 3 hangs in backward; stages 1 and 2 go on and copy one rank's weights over another parameter's; "
+    "at stage 0 the ranks' weights drift apart.",
     instead="choose on rank 0 and broadcast the choice, before the engine is created.",
     deadline=3.0,
 )
@@ -199,7 +199,7 @@ def tied_head_by_its_embedding(run: Run) -> None:
     recipe="every shape prints torch.Size([0])",
     moment="before a gather",
     happens="No fault: a partitioned parameter looks empty until it is gathered, frozen or not, and trains all "
-    "the same.  Those under the persistence threshold stay whole from the first forward on.",
+    "the same. Those under the persistence threshold stay whole from the first forward on.",
     instead="read `ds_shape`, or gather before printing.",
 )
 def size_zero_before_gather(run: Run) -> None:

@@ -10,12 +10,12 @@ TRAINS is the default and has no entry.  An entry is a measured verdict on a ran
     parameters = ["model.layers.2.*"]       # exactly these carry the verdict
     note = "measured ..."                   # a note or refs, or both
 
-RAISES takes ``moment``, ``type`` and ``message`` (a regular expression, searched).
+Verdicts of a whole process take ``moment``, ``type`` and ``message`` (a regular expression,
+searched) instead of ``parameters``; RAISES needs the type.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.cell._options import Options
+from harness.cell._expect_faults import faults_of, listed
 from harness.cell._patterns import select
 from harness.cell._record import CaseRecord
 from harness.cell._verdict import Verdict
@@ -34,9 +34,6 @@ else:  # pytest depends on tomli there
     import tomli as tomllib
 
 __all__ = ["DEFAULT", "Expectation", "ExpectationError", "Expectations", "default_folder", "differences"]
-
-_AXES = frozenset(one.name for one in dataclasses.fields(Options))
-_KEYS = frozenset("case verdict where versions device world parameters moment type message note refs".split())
 
 
 class ExpectationError(Exception):
@@ -106,12 +103,18 @@ class Expectations:
             except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
                 faults.append(f"{path}: {error}")
                 continue
-            for unknown in sorted(set(plain) - {"expect"}):
-                faults.append(f"{path}: unknown table {unknown!r}; entries are [[expect]]")
-            for number, entry in enumerate(plain.get("expect", []), 1):
-                made = _checked(entry, f"{path.name} entry {number}", faults)
-                if made is not None:
-                    entries.append(made)
+            unknown = sorted({*plain} - {"expect"})
+            faults += [f"{path}: unknown table {one!r}; entries are [[expect]]" for one in unknown]
+            given = plain.get("expect", [])
+            if not isinstance(given, list):
+                faults.append(f"{path}: entries are [[expect]], with two brackets each")
+                continue
+            for number, entry in enumerate(given, 1):
+                where = f"{path.name} entry {number}"
+                found = faults_of(entry)
+                faults += [f"{where}: {fault}" for fault in found]
+                if not found:
+                    entries.append(_made(entry, where))
         if faults:
             raise ExpectationError(faults)
         return cls(entries)
@@ -125,53 +128,16 @@ class Expectations:
         return found[0] if found else DEFAULT
 
 
-def _checked(entry: Any, where: str, faults: list[str]) -> Expectation | None:
-    if not isinstance(entry, dict):
-        faults.append(f"{where}: must be a table, found {entry!r}")
-        return None
-    before = len(faults)
-    for key in sorted(set(entry) - _KEYS):
-        faults.append(f"{where}: unknown key {key!r}; there is: {', '.join(sorted(_KEYS))}")
-    case = entry.get("case")
-    if not isinstance(case, str) or not case:
-        faults.append(f"{where}: needs the name of a case, found {case!r}")
-    names = [str(one) for one in Verdict]
-    if entry.get("verdict") not in names:
-        faults.append(f"{where}: verdict {entry.get('verdict')!r} is not one of {', '.join(names)}")
-    if not entry.get("note") and not entry.get("refs"):
-        faults.append(f"{where}: needs a note or refs: where was this measured or reported?")
-    for axis in sorted(set(entry.get("where", {})) - _AXES):
-        faults.append(f"{where}: {axis!r} is no setting of a variant; there is: {', '.join(sorted(_AXES))}")
-    _check_versions(entry.get("versions", {}), where, faults)
-    if entry.get("verdict") == "RAISES" and not entry.get("type"):
-        faults.append(f"{where}: RAISES needs the type of the exception")
-    try:
-        re.compile(entry.get("message", ""))
-    except (re.error, TypeError) as error:
-        faults.append(f"{where}: message is no regular expression: {error}")
-    if len(faults) > before:
-        return None
-    listed = {axis: tuple(one) if isinstance(one, list) else (one,) for axis, one in entry.get("where", {}).items()}
-    return Expectation(
-        **{
-            **entry,
-            "verdict": Verdict(entry["verdict"]),
-            "where": listed,
-            "parameters": tuple(entry.get("parameters", ())),
-            "refs": tuple(entry.get("refs", ())),
-            "source": where,
-        }
-    )
-
-
-def _check_versions(versions: Any, where: str, faults: list[str]) -> None:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    for package, wanted in versions.items():
-        try:
-            SpecifierSet(wanted)
-        except (InvalidSpecifier, TypeError, AttributeError):
-            faults.append(f"{where}: {package} = {wanted!r} is no version range, such as '>=0.16,<0.19.3'")
+def _made(entry: Mapping[str, Any], source: str) -> Expectation:
+    """An entry without faults."""
+    made = {
+        "verdict": Verdict(entry["verdict"]),
+        "where": {axis: listed(one) for axis, one in entry.get("where", {}).items()},
+        "parameters": tuple(entry.get("parameters", ())),
+        "refs": tuple(entry.get("refs", ())),
+        "source": source,
+    }
+    return Expectation(**{**entry, **made})
 
 
 def differences(record: CaseRecord, expected: Expectation) -> list[str]:
@@ -179,7 +145,7 @@ def differences(record: CaseRecord, expected: Expectation) -> list[str]:
     if record.verdict is not expected.verdict:
         return [f"expected {expected.verdict} ({expected.source}), found {record.verdict}: {record.headline}"]
     found = []
-    if record.failure is not None and record.verdict is Verdict.RAISES:
+    if record.failure is not None:
         for what in ("moment", "type"):
             wanted, got = getattr(expected, what), getattr(record.failure, what)
             if wanted is not None and wanted != got:
@@ -192,10 +158,13 @@ def differences(record: CaseRecord, expected: Expectation) -> list[str]:
         wanted_names = set(select([one.name for one in record.parameters], expected.parameters))
         got_names = {one.name for one in record.worst()}
         if wanted_names != got_names:
-            missing, extra = sorted(wanted_names - got_names), sorted(got_names - wanted_names)
+            parts = [
+                f"also of {', '.join(sorted(got_names - wanted_names))}" if got_names - wanted_names else "",
+                f"but not of {', '.join(sorted(wanted_names - got_names))}" if wanted_names - got_names else "",
+            ]
             found.append(
-                f"{record.verdict} was expected of other parameters ({expected.source}): "
-                f"not of {extra or 'none'}, but also of {missing or 'none'}"
+                f"expected {record.verdict} of {', '.join(expected.parameters)} ({expected.source}), "
+                f"found it {' '.join(filter(None, parts))}"
             )
     return found
 

@@ -72,7 +72,7 @@ class InProcessLauncher:
     def _run(self, request: Request, ticket: str) -> Outcome:
         record = blank_record(request, "in process")
         if self._missing is None:
-            self._missing = Preload(self._device).load()
+            self._missing = Preload(self._device).load(learned=False)
         missing = {**self._missing, **missing_libraries(request)}
         if refusal := missing_text(missing) or DEVICES[self._device].shortage(1):
             return fill(record, {"how": "not_started", "reason": refusal, "ranks": []}, request)

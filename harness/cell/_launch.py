@@ -153,9 +153,7 @@ class ZygoteLauncher:
                     env=environment(self._device) | import_path() | {MARK: secrets.token_hex(8)},
                 )
             except OSError as error:
-                raise LauncherFailed(
-                    f"the process that imports the libraries cannot be started: {error}"
-                ) from error
+                raise LauncherFailed(f"the process that imports the libraries cannot be started: {error}") from error
         config = {"sys_path": sys.path, "device": self._device}
         if self._spawn:
             config["force_spawn"] = "spawning was asked for"

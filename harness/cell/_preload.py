@@ -79,20 +79,20 @@ class Preload:
         return missing
 
     def learn(self, modules: Iterable[str]) -> bool:
-        """Import what ranks had to import; True when something was new.
-
-        It may take seconds.  Interrupted by an exception, it leaves the rest to the next start.
-        """
+        """Import what ranks had to import, which may take seconds; True when something was new."""
         new = self._unknown(modules)
         if new:
-            self._untried.update(new)
-            try:
-                self._avoided |= _unsafe(new)
-                self._learned.update(new)
-                self._import(new)
-            finally:
-                self._save()
+            self._avoided |= _unsafe(new)
+            self._learned.update(new)
+            self._import(new)
+            self._save()
         return bool(new)
+
+    def postpone(self, modules: Iterable[str]) -> None:
+        """Leave it to the next start to learn them."""
+        if new := self._unknown(modules):
+            self._untried.update(new)
+            self._save()
 
     def _unknown(self, modules: Iterable[str]) -> list[str]:
         known = self._learned | self._avoided | set(sys.modules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -35,9 +36,7 @@ class Reporter:
             try:
                 make_ready(outputs.markdown)
             except OSError as error:
-                raise pytest.UsageError(
-                    f"the table cannot be written to {outputs.markdown}: {error.strerror}"
-                ) from None
+                raise pytest.UsageError(_no_table(outputs.markdown, error)) from None
         try:
             self._results = ResultsFile(outputs.results) if outputs.results else None
         except ResultsError as error:
@@ -81,7 +80,7 @@ class Reporter:
             try:
                 self._outputs.markdown.write_text(text, encoding="utf-8")
             except OSError as error:
-                self._faults.append(f"the table cannot be written to {self._outputs.markdown}: {error.strerror}")
+                self._faults.append(_no_table(self._outputs.markdown, error))
         if self._faults:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
@@ -109,6 +108,10 @@ class Reporter:
         not_run = sum(record.verdict is Verdict.NOT_RUN for record in self._records)
         text = f"{len(self._records)} variants, {len(self._records) - differing} as expected, {differing} differ (!)"
         return text + (f", {not_run} did not run" if not_run else "")
+
+
+def _no_table(path: Path, error: OSError) -> str:
+    return f"the table cannot be written to {path}: {error.strerror}"
 
 
 def _columns(terminalreporter: pytest.TerminalReporter) -> int:

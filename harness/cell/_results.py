@@ -139,9 +139,11 @@ def _finite(value: Any) -> Any:
 def _append(file: IO[bytes], line: bytes) -> None:
     """All of ``line`` or nothing of it.  Raises OSError."""
     good = file.tell()
+    written = 0
     try:
-        if file.write(line) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    except OSError:
-        file.truncate(good)
-        raise
+        written = file.write(line)
+    finally:
+        if written < len(line):
+            file.truncate(good)
+    if written < len(line):  # what a disk does that becomes full in the middle
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -64,8 +64,9 @@ def sweep() -> None:
         for mark in _words(folder / "mark"):
             end_marked(f"{MARK}={mark}", folder.resolve())
         # A pid may have been given to another process since; that one's segments are not ours.
-        pids = (int(word) for word in _words(folder / "pids") if word.isdigit())
-        clear_shared_memory(*(pid for pid in pids if start_time(pid) is None))
+        clear_shared_memory(*(pid for pid in _numbers(folder / "pids") if start_time(pid) is None))
+        for port in _numbers(folder / "ports"):
+            clear_shared_memory(port=port)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -79,10 +80,13 @@ def reserve_space(folder: Path) -> None:
         probe.unlink(missing_ok=True)
 
 
-def remember_pids(folder: Path, pids: list[int]) -> None:
-    """Keep the ranks' pids on disk, so that a later sweep can clear what they leaked."""
+def remember_pids(folder: Path, pids: list[int], port: int | None = None) -> None:
+    """Keep the ranks' pids and port on disk, so that a later sweep can clear what they leaked."""
     with (folder / "pids").open("a") as file:
         file.writelines(f"{pid}\n" for pid in pids)
+    if port is not None:
+        with (folder / "ports").open("a") as file:
+            file.write(f"{port}\n")
 
 
 def _words(path: Path) -> list[str]:
@@ -90,6 +94,10 @@ def _words(path: Path) -> list[str]:
         return path.read_text().split()
     except OSError:
         return []
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(word) for word in _words(path) if word.isdigit()]
 
 
 def clear_shared_memory(*pids: int, port: int | None = None) -> list[str]:

@@ -89,7 +89,7 @@ class Supervisor:
                 ranks.append(rank)
                 # At once: what is registered is what the next rank must not inherit.
                 self._selector.register(rank.channel, selectors.EVENT_READ, (job, rank))
-            remember_pids(self._scratch, [rank.pid for rank in ranks])
+            remember_pids(self._scratch, [rank.pid for rank in ranks], message["port"])
         except OSError as error:  # full disk, no processes left
             self._end(job)
             shutil.rmtree(folder, ignore_errors=True)

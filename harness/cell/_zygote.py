@@ -140,7 +140,7 @@ class Zygote:
         modules: set[str] = set()
         for rank in message["ranks"]:
             modules.update((rank["outcome"] or {}).pop("modules", ()))
-        if self._leaving or not (self._forking and modules and self._learn(modules)):
+        if not (self._forking and modules and self._learn(modules)):
             return
         if unsafe := forking_is_unsafe():
             self._forking = False
@@ -150,11 +150,17 @@ class Zygote:
             self._settle()
 
     def _learn(self, modules: set[str]) -> bool:
+        """Have the next ranks find these modules; True when that changed this process."""
         self._learning = True
         try:
-            return self._preload.learn(modules)
+            if not self._leaving:
+                return self._preload.learn(modules)
+        except _Leave:
+            pass
         finally:
             self._learning = False
+        self._preload.postpone(modules)
+        return False
 
     def _settle(self) -> None:
         """Move all that is loaded out of the collector's sight.

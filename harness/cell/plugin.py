@@ -44,7 +44,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         reporter.close()
 
 
-def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
     # A case that was imported into a module belongs to the module that defines it.
     if isinstance(obj, Case) and isinstance(collector, pytest.Module) and obj.path == str(collector.path):
         return collect(collector, obj)

@@ -48,11 +48,8 @@ def add_to(commands: Any) -> None:
 
 
 def _execute(args: argparse.Namespace) -> Exit:
-    faults = [
-        f"--{name} must be positive, found {getattr(args, name):g}"
-        for name in ("world", "deadline")
-        if not 0 < (getattr(args, name) or 1) < math.inf
-    ]
+    given = {name: getattr(args, name) for name in ("world", "deadline") if getattr(args, name) is not None}
+    faults = [f"--{name} must be positive, found {one:g}" for name, one in given.items() if not 0 < one < math.inf]
     if faults:
         raise Usage("; ".join(faults))
     session = Session(Settings(device=args.device, deadline=args.deadline, world=args.world, show_logs=args.show_logs))

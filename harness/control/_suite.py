@@ -30,11 +30,12 @@ class _Watch:
 
     def __init__(self) -> None:
         self._found: set[Exit] = set()
+        self._uncollected = False
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         # So pytest ends, too, when a file of cases cannot be collected.
         if excinfo.errisinstance(pytest.Session.Interrupted):
-            self._found.add(Exit.USAGE)
+            self._uncollected = True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         fault = getattr(report, FAULT, None)
@@ -44,9 +45,9 @@ class _Watch:
     def status(self, code: int) -> Exit:
         """Ours for pytest's; what is known better outranks a difference."""
         status = _STATUS.get(code, Exit.FAILED)
-        if status is Exit.DIFFERS or (status is Exit.INTERRUPTED and Exit.USAGE in self._found):
-            return max(self._found, default=status)
-        return status
+        if status is Exit.INTERRUPTED and self._uncollected:
+            return Exit.USAGE
+        return max(self._found, default=status) if status is Exit.DIFFERS else status
 
 
 def add_to(commands: Any) -> None:

@@ -39,9 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"only `suite` passes arguments on to pytest, found {' '.join(rest)!r} after `--`")
     args.pytest_arguments = rest
     try:
-        status = int(args.execute(args))
+        status: Exit = args.execute(args)
         sys.stdout.flush()
-        return status
     except Usage as error:
         print(f"thawcheck: {error}", file=sys.stderr)
         return Exit.USAGE
@@ -52,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What is still buffered goes nowhere; else Python would complain when it leaves.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
+    return status
 
 
 if __name__ == "__main__":
