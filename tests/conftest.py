@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
+from rank_world import World, new_world
 
-from harness.cell._launch import ZygoteLauncher
+from harness.cell import _session
+from harness.cell._launch import Outcome, Request, ZygoteLauncher
+
+pytest_plugins = ["pytester"]
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +21,55 @@ def launcher() -> Iterator[ZygoteLauncher]:
     started = ZygoteLauncher()
     yield started
     started.close()
+
+
+class _OnShared:
+    """A session's own launcher to all appearance; the ranks are those of the shared one."""
+
+    def __init__(self, launcher: ZygoteLauncher) -> None:
+        self._launcher = launcher
+        self._tickets: set[str] = set()
+        self.warnings: list[str] = []
+
+    def submit(self, request: Request) -> str:
+        ticket = self._launcher.submit(request)
+        self._tickets.add(ticket)
+        return ticket
+
+    def result(self, ticket: str) -> Outcome:
+        self._tickets.discard(ticket)
+        return self._launcher.result(ticket)
+
+    def cancel(self, ticket: str) -> None:
+        self._tickets.discard(ticket)
+        self._launcher.cancel(ticket)
+
+    def done(self, ticket: str) -> bool:
+        return self._launcher.done(ticket)
+
+    @property
+    def running(self) -> int:
+        return self._launcher.running
+
+    def pump(self) -> None:
+        self._launcher.pump()
+
+    def close(self) -> None:
+        for ticket in list(self._tickets):
+            self.cancel(ticket)
+
+
+@pytest.fixture
+def warm(launcher: ZygoteLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions and commands run in this process use the shared ranks: real, and started once."""
+    monkeypatch.setattr(_session, "ZygoteLauncher", lambda device: _OnShared(launcher))
+
+
+@pytest.fixture
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Processes started by this test find stand-ins for the libraries: their ranks come at once,
+    and can do all but train."""
+    with new_world(tmp_path_factory.mktemp("world")) as made:
+        made.stand_in()
+        made.patch.setenv("PYTHONPATH", os.pathsep.join([str(made.libraries), *filter(None, sys.path)]))
+        yield made

@@ -64,4 +64,10 @@ def master_weight(parameter: torch.nn.Parameter, optimizer: Any) -> torch.Tensor
                 return master  # type: ignore[no-any-return]
     from deepspeed.utils import safe_get_full_fp32_param
 
-    return safe_get_full_fp32_param(parameter)  # type: ignore[no-any-return]
+    flag = parameter.requires_grad
+    # ZeRO-3 has no answer where the flag is off, and does not ask the ranks where it is on.
+    parameter.requires_grad_(True)
+    try:
+        return safe_get_full_fp32_param(parameter)  # type: ignore[no-any-return]
+    finally:
+        parameter.requires_grad_(flag)

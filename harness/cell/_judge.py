@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -158,8 +159,7 @@ class _Parameter:
         flag, group, local = step.flags[self.name], step.groups[self.name], step.local.get(self.name)
         if local is not None:
             self.grad_error = relative_error(local, wanted)
-            where = "no optimizer group holds it" if group is None else f"group {group} holds it"
-            self._add(Verdict.WRONG_GRAD, number, moment, expected, f"a local gradient, never reduced; {where}")
+            self._add(Verdict.WRONG_GRAD, number, moment, expected, "a local gradient, never reduced")
         elif not flag or group is None:
             self._add(Verdict.NO_GRAD, number, moment, expected, f"none (requires_grad={flag})")
         # Else this rank trains it and another does not.  Reading it would hang; that other rank
@@ -232,7 +232,12 @@ class _Parameter:
         still = self._still
         found = [one for one in self.findings if one.verdict is not Verdict.NO_UPDATE or still]
         if found:
-            return min(found, key=lambda one: _ORDER.index(one.verdict))
+            worst = min(found, key=lambda one: _ORDER.index(one.verdict))
+            if worst.verdict is Verdict.NO_UPDATE:
+                # What its gradient was like tells why: local, or NaN (DeepSpeed then skips the step).
+                why = [one.found for one in found if one.verdict is Verdict.WRONG_GRAD]
+                return dataclasses.replace(worst, found="; ".join([worst.found, *why[:1]]))
+            return worst
         return Finding(Verdict.TRAINS if self.intended else Verdict.FROZEN, "", "", "")
 
 

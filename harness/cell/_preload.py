@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import json
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -151,14 +152,26 @@ def _unsafe(modules: Sequence[str]) -> set[str]:
             _try(writing, [name for name in modules if not _below(name, blamed)])
         os.close(writing)
         try:
-            with os.fdopen(reading) as pipe:
-                *tried, end = pipe.read().split("\n")
+            *tried, end = _hear(reading).split("\n")
         finally:
+            os.close(reading)
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         if end == "all" or not tried:
             return blamed
         blamed.add(tried[-1])
+
+
+def _hear(reading: int) -> str:
+    """All that comes through a pipe."""
+    heard = b""
+    while True:
+        # A signal that comes just before a call that blocks is seen when the call returns.
+        while not select.select([reading], [], [], 0.1)[0]:
+            pass
+        if not (more := os.read(reading, 1 << 16)):
+            return heard.decode()
+        heard += more
 
 
 def _try(writing: int, modules: Sequence[str]) -> NoReturn:
