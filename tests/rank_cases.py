@@ -31,7 +31,11 @@ TRACE: Final = "RANK_CASES_TRACE"
 _case = functools.partial(case, kind="CONTROL", variants=[Options(model="mlp", stage=0)])
 
 
-class Answer(Exception):
+#: Where the kernel keeps it.
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108
+
+
+class Answer(Exception):  # noqa: N818  # it is none
     """Ends a case, and carries what it was asked for."""
 
 
@@ -51,7 +55,7 @@ def train(run: Run) -> None:
 
 def wait_for_others() -> None:
     """A collective that ends when all ranks are in it."""
-    import torch.distributed
+    import torch.distributed  # noqa: PLC0415  # as all below: only ranks have it
 
     torch.distributed.barrier()
 
@@ -72,7 +76,7 @@ def trains(run: Run) -> None:
 @_case()
 def sums_ranks(run: Run) -> None:
     """Adds the ranks up over the group, and tells by which port it could have met."""
-    import torch
+    import torch  # noqa: PLC0415
 
     total = torch.tensor([run.rank + 1.0])
     torch.distributed.all_reduce(total)
@@ -83,7 +87,7 @@ def sums_ranks(run: Run) -> None:
 @_case()
 def trains_on_its_own_store(run: Run) -> None:
     """Uses the address in its environment, as a library that insists on it would."""
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # noqa: PLC0415
 
     port = int(os.environ["MASTER_PORT"])
     store = TCPStore(os.environ["MASTER_ADDR"], port, run.world, is_master=run.rank == 0)
@@ -108,7 +112,7 @@ def trains_while_a_child_fails(run: Run) -> None:
 @_case()
 def trains_with_closed_output(run: Run) -> None:
     sys.stdout.close()
-    sys.stderr = None  # type: ignore[assignment]  # as daemons do
+    sys.stderr = None  # as daemons do
     train(run)
 
 
@@ -154,6 +158,16 @@ def ticks_and_sleeps(run: Run) -> None:
         run.reach("stepped")
     run.reach("saved")
     sleep_for_ever()
+
+
+@_case()
+def ticks_until_told(run: Run) -> None:
+    """Makes progress all the time, until the file is there."""
+    note("ticking", os.getpid())
+    while not Path(os.environ[NOTES], "go").exists():
+        time.sleep(0.1)
+        run.reach("stepped")
+    answer("told")
 
 
 # -- that die --------------------------------------------------------------------------------
@@ -307,7 +321,8 @@ def litter(run: Run) -> None:
     subprocess.Popen(wait, start_new_session=True)
     daemonise(lambda: os.execv(wait[0], wait))  # noqa: S606  # no shell is wanted
     # A daemon that has shed its environment and its folder as well.
-    daemonise(lambda: (os.chdir("/"), os.execve(wait[0], wait, {TRACE: os.environ[TRACE]})))
+    bare = {TRACE: os.environ[TRACE]}
+    daemonise(lambda: os.execve("/usr/bin/env", ["env", "-C", "/", *wait], bare))  # noqa: S606
     if not os.fork():
         sleep_for_ever()
     tempfile.mkdtemp()
@@ -315,7 +330,7 @@ def litter(run: Run) -> None:
     known = [tracked.name, f"torch_{os.getpid()}_1_0"]
     known.append(f"deepspeed_allreduce_buffer_{os.getuid()}_127.0.0.1_{os.environ['MASTER_PORT']}_{run.rank}")
     for name in known[1:]:
-        Path("/dev/shm", name).write_bytes(b"0")
+        (SHARED_MEMORY / name).write_bytes(b"0")
     note("shared memory", *known)
     note("littered", os.getpid())
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 import rank_cases
+from rank_cases import SHARED_MEMORY
 
 from harness.cell import Case, CaseRecord, Verdict
 from harness.cell._launch import Request, ZygoteLauncher
@@ -97,7 +98,7 @@ class World:
         """All that is there and should not be, once nothing runs in this world."""
         things = {
             "processes": list(self.strays().values()),
-            "shared memory": [name for name in self.shared_memory() if Path("/dev/shm", name).exists()],
+            "shared memory": [name for name in self.shared_memory() if (SHARED_MEMORY / name).exists()],
             "files": [str(one) for one in self.temporary.rglob("*") if one.is_file()],
             "folders": [str(one) for one in self.temporary.glob("thawcheck-*/*")],
         }
@@ -120,7 +121,7 @@ class World:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for name in self.shared_memory():
-            Path("/dev/shm", name).unlink(missing_ok=True)
+            (SHARED_MEMORY / name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -145,9 +146,7 @@ def request(case: Case, *, world: int = 1, deadline: float | None = None) -> Req
     return Request(case, case.variants[0], world, deadline=deadline)
 
 
-def run(
-    launcher: ZygoteLauncher, case: Case, *, world: int = 1, deadline: float | None = None
-) -> CaseRecord:
+def run(launcher: ZygoteLauncher, case: Case, *, world: int = 1, deadline: float | None = None) -> CaseRecord:
     """Run one case."""
     return launcher.result(launcher.submit(request(case, world=world, deadline=deadline))).record
 

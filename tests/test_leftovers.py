@@ -145,9 +145,7 @@ def test_one_job_leaves_the_daemons_of_another_alone(world: World, launcher: Zyg
     assert answer(launcher.result(waits).record) == "done"
 
 
-def test_nothing_is_left_when_the_launcher_is_closed_over_a_running_job(
-    world: World, launcher: ZygoteLauncher
-) -> None:
+def test_nothing_is_left_when_the_launcher_is_closed_over_a_running_job(world: World, launcher: ZygoteLauncher) -> None:
     launcher.submit(request(rank_cases.litters_and_hangs, world=2))
     assert wait_for(lambda: littered(world))
     launcher.close()
@@ -275,7 +273,8 @@ def test_the_next_start_clears_what_owner_and_zygote_left_when_both_were_killed(
     assert world.left() == {}
 
 
-def test_what_other_machines_and_people_own_is_left_alone(world: World) -> None:
+@pytest.mark.usefixtures("world")
+def test_what_other_machines_and_people_own_is_left_alone() -> None:
     """A temporary folder may be shared; only what we can see to be dead is removed."""
     mine = new_scratch()
     dead, elsewhere = mine.with_name(f"1-2-{socket.gethostname()}"), mine.with_name("1-2-elsewhere")
@@ -291,7 +290,7 @@ def test_a_temporary_folder_made_by_someone_else_is_refused(world: World, launch
     """Through a link, whoever planted it could swap what we write."""
     (world.temporary / "aside").mkdir()
     (world.temporary / f"thawcheck-{os.getuid()}").symlink_to(world.temporary / "aside")
-    with pytest.raises(LauncherFailed, match="no folder for the ranks can be made: .*this is no folder of ours"):
+    with pytest.raises(LauncherFailed, match=r"no folder for the ranks can be made: .*this is no folder of ours"):
         launcher.start()
 
 
@@ -306,7 +305,7 @@ def test_the_zygote_clears_up_when_asked_to_end(world: World, launcher: ZygoteLa
     assert wait_for(lambda: world.left() == {}), world.left()
 
 
-def test_the_zygote_outlives_the_thread_that_started_it(world: World, launcher: ZygoteLauncher) -> None:
+def test_the_zygote_outlives_the_thread_that_started_it(launcher: ZygoteLauncher) -> None:
     """The kernel tells children of the end of a thread as of a process."""
     thread = threading.Thread(target=launcher.start)
     thread.start()
@@ -324,7 +323,7 @@ def kept_lists(world: World) -> list[Path]:
     return list((world.environment / "share" / "thawcheck").glob("*"))
 
 
-def imported_before(world: World) -> bool:
+def imported_before() -> bool:
     """Whether a new zygote has a library before the first case asks for it."""
     launcher = ZygoteLauncher()
     there = answer(run(launcher, rank_cases.imports_einops))
@@ -340,7 +339,7 @@ def test_what_the_first_case_imports_the_next_zygote_has(world: World) -> None:
     assert answer(run(launcher, rank_cases.imports_einops)) is False
     assert answer(run(launcher, rank_cases.imports_einops)) is True
     launcher.close()
-    assert imported_before(world) is True
+    assert imported_before() is True
     assert [path.suffix for path in kept_lists(world)] == [".json"]
 
 
@@ -359,18 +358,18 @@ def test_what_the_first_case_imports_the_next_zygote_has(world: World) -> None:
 )
 def test_a_damaged_list_only_costs_its_warm_up(world: World, content: bytes) -> None:
     world.plant("einops/__init__.py", "")
-    assert imported_before(world) is False
+    assert imported_before() is False
     (path,) = kept_lists(world)
     path.write_bytes(content)
-    assert imported_before(world) is False
-    assert imported_before(world) is True
+    assert imported_before() is False
+    assert imported_before() is True
 
 
 def test_an_unreadable_list_that_cannot_be_written_either_only_costs_its_warm_up(world: World) -> None:
     world.plant("einops/__init__.py", "")
     (world.environment / "share").write_text("no folder")
-    assert imported_before(world) is False
-    assert imported_before(world) is False
+    assert imported_before() is False
+    assert imported_before() is False
 
 
 def test_a_library_that_starts_a_thread_is_left_to_the_ranks(world: World) -> None:
@@ -384,7 +383,7 @@ def test_a_library_that_starts_a_thread_is_left_to_the_ranks(world: World) -> No
         assert answer(record) is False
         assert record.launcher == "zygote"
     launcher.close()
-    assert imported_before(world) is False
+    assert imported_before() is False
 
 
 def test_ranks_are_spawned_once_the_zygote_has_a_thread_after_all(world: World) -> None:
@@ -424,7 +423,7 @@ def test_closing_does_not_wait_for_what_is_being_learned(world: World) -> None:
     launcher.close()
     assert world.left() == {}
     gate.unlink()
-    assert imported_before(world) is True
+    assert imported_before() is True
 
 
 # -- a full disk -----------------------------------------------------------------------------
@@ -473,7 +472,8 @@ print([one.name for one in filler.parent.glob("*/*")])
 """
 
 
-def test_a_full_file_system_is_no_verdict_and_no_traceback(world: World) -> None:
+@pytest.mark.usefixtures("world")
+def test_a_full_file_system_is_no_verdict_and_no_traceback() -> None:
     """A real one, where the kernel lets us mount one for ourselves."""
     shell = 'mount -t tmpfs -o size=4m none "$TMPDIR" && exec "$@"'
     own_mounts = ["unshare", "--mount", "--map-root-user", "sh", "-c", shell, "sh"]
@@ -496,7 +496,7 @@ def test_a_full_file_system_is_no_verdict_and_no_traceback(world: World) -> None
 
 def test_a_missing_temporary_folder_is_named(world: World, launcher: ZygoteLauncher) -> None:
     world.patch.setattr(tempfile, "tempdir", "/no/such/folder")
-    with pytest.raises(LauncherFailed, match="cannot be started: .*No such file or directory.*/no/such/folder"):
+    with pytest.raises(LauncherFailed, match=r"cannot be started: .*No such file or directory.*/no/such/folder"):
         launcher.start()
 
 

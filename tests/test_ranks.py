@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 import rank_cases
-from rank_world import World, answer, new_world, request, run
+from rank_world import World, answer, new_world, request, run, wait_for
 
 from harness.cell import Case, Verdict, _limits
 from harness.cell._launch import ZygoteLauncher, blank_record
@@ -20,16 +21,6 @@ SHORT: Final = 1.5
 
 #: Well before the deadline that would have ended it, too.
 AT_ONCE: Final = _limits.PROGRESS / 2
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZygoteLauncher]:
-    """Ranks forked from a zygote that has the real libraries."""
-    with new_world(tmp_path_factory.mktemp("world")):
-        started = ZygoteLauncher()
-        assert started.start()["mode"] == "zygote", started.warnings
-        yield started
-        started.close()
 
 
 @pytest.fixture
@@ -243,11 +234,7 @@ def test_two_launchers_at_once_share_nothing(launcher: ZygoteLauncher) -> None:
 def test_jobs_under_way_share_no_port_and_no_folder(world: World) -> None:
     """Nor with those of another launcher."""
     launchers = [ZygoteLauncher(), ZygoteLauncher()]
-    tickets = [
-        (one, one.submit(request(rank_cases.tells_its_surroundings)))
-        for one in launchers
-        for _ in range(5)
-    ]
+    tickets = [(one, one.submit(request(rank_cases.tells_its_surroundings))) for one in launchers for _ in range(5)]
     told = [answer(one.result(ticket).record) for one, ticket in reversed(tickets)]
     for one in launchers:
         one.close()
@@ -273,7 +260,24 @@ def test_ranks_inherit_no_socket_but_their_own(world: World) -> None:
     assert len({name for files in told for name in files.values() if name.startswith("socket:")}) == 3
 
 
-def test_a_log_is_cut_at_its_beginning(world: World) -> None:
+def test_ranks_that_tick_while_the_zygote_is_busy_do_not_hang(world: World) -> None:
+    """It hears their ticks late, after importing what another job had to import."""
+    gate = world.notes / "gate"
+    world.plant("einops/__init__.py", f"import os, time\nwhile os.path.exists({str(gate)!r}): time.sleep(0.01)\n")
+    launcher = ZygoteLauncher()
+    ticks = launcher.submit(request(rank_cases.ticks_until_told, deadline=SHORT))
+    assert wait_for(lambda: world.told("ticking"))
+    run(launcher, rank_cases.imports_einops_and_shuts)
+    time.sleep(2 * SHORT)
+    gate.unlink()
+    (world.notes / "go").touch()
+    told = answer(launcher.result(ticks).record)
+    launcher.close()
+    assert told == "told"
+
+
+@pytest.mark.usefixtures("world")
+def test_a_log_is_cut_at_its_beginning() -> None:
     launcher = ZygoteLauncher()
     outcome = launcher.result(launcher.submit(request(rank_cases.fills_its_log)))
     launcher.close()

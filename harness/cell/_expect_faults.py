@@ -52,7 +52,7 @@ def faults_of(entry: Any) -> list[str]:
     if not entry.get("note") and not entry.get("refs"):
         found.append("needs a note or refs: where was this measured or reported?")
     if entry.get("device") not in (None, *DEVICES):
-        found.append(f"no device is called {entry['device']!r}; {nearest(str(entry['device']), DEVICES)}")
+        found.append(f"no device is called {entry['device']!r}; there is: {', '.join(DEVICES)}")
     if "world" in entry and not (isinstance(entry["world"], int) and entry["world"] > 0):
         found.append(f"world must be a positive number of ranks, found {entry['world']!r}")
     found += [

@@ -8,6 +8,7 @@ import itertools
 import os
 import random
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,7 +65,9 @@ class InProcessLauncher:
         DEVICES[self._device].environ(os.environ)
         os.environ.update(self._environ)
         try:
-            yield
+            with warnings.catch_warnings():
+                warnings.simplefilter("default")  # libraries warn when imported, which is no error of the case
+                yield
         finally:
             os.environ.clear()
             os.environ.update(before)

@@ -70,9 +70,8 @@ class CaseItem(pytest.Item):
         self.user_properties += [("verdict", str(self.record.verdict)), ("headline", self.record.headline)]
         self.user_properties += sorted(self.record.versions.items())
         self.user_properties += sorted(self.record.options.items())
-        for warning in session.warnings:
+        for warning in session.take_warnings():
             self.warn(pytest.PytestWarning(f"thawcheck: {warning}"))
-        session.warnings.clear()
         if differences or session.settings.show_logs:
             for rank, log in enumerate(outcome.logs):
                 # The other ranks' logs only where they say something else.
@@ -98,6 +97,7 @@ class CaseItem(pytest.Item):
         """What a reader needs; a traceback only for what is neither a finding nor a known fault."""
         if excinfo.errisinstance(Differs) or fault_of(excinfo):
             return str(excinfo.value)
+        excinfo.traceback = excinfo.traceback.cut(path=self.path)  # of what a debugger enters, the case alone
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
@@ -115,7 +115,11 @@ def collect(collector: pytest.Collector, case: Case) -> list[pytest.Item]:
             f"two cases are called {case.name}: in {first} and in {case.path}; "
             "results and expectations know a case by its name, so rename one"
         )
-    return [
-        CaseItem.from_parent(collector, name=f"{case.name}[{options.id}]", case=case, options=options)
-        for options in case.variants
-    ]
+    items: list[pytest.Item] = []
+    for options in case.variants:
+        name = f"{case.name}[{options.id}]"
+        # As a text, from which pytest 9.2 tells name and parameters apart; else it would not know
+        # the item again by what --lf keeps.
+        nodeid = f"{collector.nodeid}::{name}"
+        items.append(CaseItem.from_parent(collector, name=name, nodeid=nodeid, case=case, options=options))
+    return items

@@ -72,7 +72,7 @@ class Preload:
             except Exception as error:  # noqa: BLE001  # old releases fail on import in every way there is
                 if name in _NEEDED:
                     missing[name] = f"{type(error).__name__}: {error}"
-        if not missing:
+        if learned and not missing:
             self._recall()
             self._import(self._learned)
             if thread_count() == 1:

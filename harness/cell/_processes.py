@@ -105,7 +105,7 @@ def _is_janitor(pid: int) -> bool:
 
 
 def _everyone() -> list[_Process]:
-    found = (_look_up(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    found = (_look_up(int(path.name)) for path in Path("/proc").iterdir() if path.name.isdigit())
     return [one for one in found if one is not None]
 
 

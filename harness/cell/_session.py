@@ -51,9 +51,12 @@ class Session:
             self._expectations = Expectations.load(folder) if folder else Expectations()
         return self._expectations
 
-    @property
-    def warnings(self) -> list[str]:
-        return self._zygote.warnings if self._zygote else []
+    def take_warnings(self) -> list[str]:
+        """What the launcher has to say since it was asked last."""
+        warnings = list(self._zygote.warnings) if self._zygote else []
+        if self._zygote:
+            self._zygote.warnings.clear()
+        return warnings
 
     @property
     def error(self) -> BaseException | None:

@@ -12,7 +12,6 @@ import pytest
 
 from harness.cell._device import DEVICES
 from harness.cell._expect import default_folder
-from harness.cell._patterns import nearest
 from harness.cell._session import Settings
 
 __all__ = ["Outputs", "add_options", "outputs_from", "settings_from"]
@@ -94,7 +93,7 @@ def settings_from(config: pytest.Config) -> Settings:
     values, faults = _values(config)
     device = values["device"] or "cpu"
     if device not in DEVICES:
-        faults.append(f"--thaw-device: no device is called {device!r}; {nearest(device, DEVICES)}")
+        faults.append(f"--thaw-device: no device is called {device!r}; there is: {', '.join(DEVICES)}")
     expected = values["expected"]
     if expected is not None and not expected.is_dir():
         faults.append(f"--thaw-expected: there is no folder {expected}")

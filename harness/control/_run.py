@@ -80,9 +80,8 @@ def _chosen(case: Case, args: argparse.Namespace) -> list[Options]:
 
 def _one(session: Session, case: Case, options: Options, args: argparse.Namespace) -> Exit:
     outcome, differences = session.run(case, options)
-    for warning in session.warnings:
+    for warning in session.take_warnings():
         print(f"thawcheck: {warning}", file=sys.stderr)
-    session.warnings.clear()
     if outcome.malformed:
         raise Usage(f"case {case.name} is malformed: {outcome.malformed}")
     if args.json:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from planted.scene import COMPOSED, EVERYWHERE, SGD, block_engine
+import torch
+from planted.scene import COMPOSED, EVERYWHERE, FEW, SGD, block_engine
 
-from harness.cell import Hyper, Options, case
+from harness.cell import Hyper, Options, case, freeze_except
+from harness.cell._patterns import matches
+from harness.cell._twin import Twin
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from harness.cell._run import Run
+
+#: For numbers of ranks other than two: partitions of other sizes, with padding.
+WORLDS = (
+    Options(stage=0, model="mlp"),
+    Options(stage=2),
+    Options(stage=3, init="zero_init"),
+    Options(stage=3, precision="bf16", persistence="default", model="mlp"),
+)
 
 _STAGE_0_BF16 = Options(stage=0, precision="bf16")
 
 
-@case(kind="CONTROL", variants=[*EVERYWHERE, *COMPOSED])
+@case(kind="CONTROL", variants=[*EVERYWHERE, *(one for one in FEW if one not in EVERYWHERE), *COMPOSED])
 def adamw(run: Run) -> None:
     """AdamW, exclusion freezing before the engine."""
     run.train(block_engine(run), intent=run.part("block"), steps=3)
@@ -24,6 +37,22 @@ def adamw(run: Run) -> None:
 def sgd(run: Run) -> None:
     """SGD with momentum."""
     run.train(block_engine(run, hyper=SGD), intent=run.part("block"), steps=3)
+
+
+@case(kind="CONTROL", variants=FEW)
+def two_groups(run: Run) -> None:
+    """Two optimizer groups with equal settings."""
+    import deepspeed
+
+    model = run.model()
+    parts = run.part("block") + run.part("head")
+    freeze_except(model, parts)
+    groups: list[dict[str, Any]] = [{"params": []}, {"params": []}]
+    for name, one in model.named_parameters():
+        groups[matches(name, run.part("head"))]["params"].append(one)
+    with run.watching():
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=run.config())
+    run.train(engine, intent=parts)
 
 
 @case(kind="CONTROL", variants=[Options(model="mlp", stage=3, precision=p) for p in ("fp32", "bf16")])
@@ -42,4 +71,20 @@ def stage_0_bf16_sgd(run: Run) -> None:
 @case(kind="CONTROL", variants=[_STAGE_0_BF16])
 def stage_0_bf16_adamw(run: Run) -> None:
     """AdamW does: its first real step is corrected as if it were the second."""
+    run.train(block_engine(run), intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[_STAGE_0_BF16])
+def stage_0_bf16_adamw_with_that_step(run: Run) -> None:
+    """The same with a twin that takes a step on zero gradients first, as DeepSpeed does."""
+    update = Twin._update
+
+    def update_after_zero(twin: Twin, intent: frozenset[str], found: Mapping[str, torch.Tensor]) -> None:
+        if twin._optimizer is None:
+            gradients, twin.grads = twin.grads, {name: torch.zeros_like(twin.masters[name]) for name in intent}
+            update(twin, intent, {})
+            twin.grads = gradients
+        update(twin, intent, found)
+
+    Twin._update = update_after_zero  # type: ignore[method-assign]
     run.train(block_engine(run), intent=run.part("block"))

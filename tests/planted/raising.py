@@ -30,6 +30,12 @@ def forward_on_one_rank(run: Run) -> None:
     run.train(engine, intent=run.part("block"), steps=1)
 
 
+@case(kind="CONTROL", variants=[Options(stage=0)], needs=["no_such_library"])
+def needs_what_nobody_has(run: Run) -> None:
+    """Asks for a library that is not there, so that no rank ever starts."""
+    run.note("started all the same")
+
+
 @case(kind="CONTROL", variants=_VARIANTS)
 def step_on_every_rank(run: Run) -> None:
     """The optimizer's step raises everywhere."""

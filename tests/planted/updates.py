@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from planted import sabotage
@@ -52,9 +52,9 @@ def another_groups_learning_rate(run: Run) -> None:
     model = run.model()
     parts = run.part("block") + run.part("head")
     freeze_except(model, parts)
-    head = [one for name, one in model.named_parameters() if matches(name, run.part("head"))]
-    rest = [one for name, one in model.named_parameters() if not matches(name, run.part("head"))]
-    groups = [{"params": rest}, {"params": head, "lr": 1.5 * run.hyper.lr}]
+    groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "lr": 1.5 * run.hyper.lr}]
+    for name, one in model.named_parameters():
+        groups[matches(name, run.part("head"))]["params"].append(one)
     with run.watching():
         engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=run.config())
     run.train(engine, intent=parts)
@@ -71,8 +71,9 @@ def weight_decay_lost(run: Run) -> None:
 
 @case(kind="CONTROL", variants=[Options(stage=0, accumulation=2, clipping=0.01), Options(stage=3, accumulation=2, clipping=0.01)])
 def clipped_at_another_norm(run: Run) -> None:
-    """Gradients are clipped at a tenth more than was declared."""
-    engine = block_engine(run, hyper=SGD, gradient_clipping=0.011)
+    """Gradients are clipped at one per cent more than was declared."""
+    hyper = Hyper(optimizer="SGD", lr=SGD.lr, weight_decay=0.0)
+    engine = block_engine(run, hyper=hyper, gradient_clipping=1.01 * run.options.clipping)
     run.train(engine, intent=run.part("block"))
 
 
