@@ -15,7 +15,7 @@ from benchmarks._case import WORLD
 from benchmarks._design import LIMIT, DesignError, Verdicts
 from benchmarks._rank import case_folder, perform, read_verdicts, reporting
 from harness.cell._rank import adopt_group
-from harness.cell._ranks import import_path
+from harness.cell._programs import import_path
 
 __all__ = ["TorchrunDesign"]
 

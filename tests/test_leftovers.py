@@ -26,7 +26,7 @@ from rank_world import PATIENCE, World, answer, new_world, request, run, wait_fo
 
 from harness.cell import Case, Verdict
 from harness.cell._launch import LauncherFailed, ZygoteLauncher
-from harness.cell._ranks import import_path
+from harness.cell._programs import import_path
 from harness.cell._scratch import new_scratch, sweep
 
 #: Everything that a rank of two starts: see ``rank_cases.litter``.

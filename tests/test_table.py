@@ -78,15 +78,16 @@ def test_a_table_of_short_cells() -> None:
         row(*of_each_stage(Verdict.TRAINS, Verdict.NO_UPDATE), happens="Silent.", instead="be early."),
     ]
     assert as_text(rows, 80) == [
-        "    recipe, moment               stage 0     stage 1      stage 2     stage 3",
+        "    recipe, moment            stage 0      stage 1      stage 2      stage 3",
         "-" * 80,
-        " 1  a recipe, before the engine  TRAINS      TRAINS       TRAINS      TRAINS",
-        " 2  a recipe                     TRAINS !    NO_UPDATE !  -           -",
+        " 1  a recipe, before the      TRAINS       TRAINS       TRAINS       TRAINS",
+        "    engine",
+        " 2  a recipe                  TRAINS !     NO_UPDATE !  -            -",
         "",
         "1. Trains.",
         "",
         "2. Silent. Instead: be early.",
-    ] or as_text(rows, 80)[1] == "-" * 80
+    ]
 
 
 @pytest.mark.parametrize("width", [0, 60, 80, 120])
@@ -150,9 +151,9 @@ def test_markdown_survives_what_would_end_a_cell_or_start_a_tag() -> None:
     assert text.startswith("### of &lt;mine>\n")
 
 
-def test_a_session_writes_both(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of cases for which there is no library: nothing runs, and that is a verdict, too."""
-    monkeypatch.setenv("COLUMNS", "80")
+@pytest.mark.usefixtures("warm")
+def test_a_session_writes_both(pytester: pytest.Pytester) -> None:
+    """Of a case for which there is no library: it does not run, and that is a verdict, too."""
     pytester.makepyfile(
         """\
         from harness.cell import Options, case
@@ -162,14 +163,11 @@ def test_a_session_writes_both(pytester: pytest.Pytester, monkeypatch: pytest.Mo
             pass
         """
     )
-    from harness.cell import _session
-
-    monkeypatch.setattr(_session, "ZygoteLauncher", NoZygote)
     result = pytester.runpytest_inprocess("--thaw-table", "--thaw-markdown=below/out.md")
     result.stdout.fnmatch_lines(
         [
-            " 1  less < more  *  -  *  -  *  -  *  NOT_RUN !",
-            "1 variants, 0 as expected, 1 differ (!), 1 did not run",
+            " 1  less < more *  -  *  -  *  -  *  NOT_RUN !",
+            "1 variant, 0 as expected, 1 differ (!), 1 did not run",
         ]
     )
     lines = Path("below/out.md").read_text(encoding="utf-8").splitlines()

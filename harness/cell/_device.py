@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Final
 
-from harness.cell._ranks import import_path, own_session
+from harness.cell._programs import import_path, program
+from harness.cell._ranks import own_session
 from harness.cell._stack import installed_versions
 
 __all__ = ["DEVICES", "Census", "Device", "environment"]
@@ -74,9 +74,8 @@ class Census:
     def __init__(self, device: str) -> None:
         self._process: subprocess.Popen[str] | None = None
         if device != "cpu":
-            command = [sys.executable, "-m", "harness.cell._device"]
             self._process = subprocess.Popen(
-                command,
+                program("harness.cell._device"),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -70,13 +70,14 @@ class ExternalLauncher:
         unsafe = forking_is_unsafe()
         if unsafe:
             self.warnings.append(f"ranks are spawned, not forked: {unsafe}")
-        # The code under test may form groups of its own; a server for that is at the address.
-        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
-        os.environ.setdefault("TORCHELASTIC_RESTART_COUNT", "0")
         self._scratch = new_scratch()
         try:
             if self._place.rank == 0 and not self._place.served:
                 self._server = Server(self._place.port)
+            # The code under test may form groups of its own; a server for that is at the address.
+            # Only now: with this set, torch does not mind that the port of its server is taken.
+            os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+            os.environ.setdefault("TORCHELASTIC_RESTART_COUNT", "0")
             self._board = Board(self._place)
             spare = [(self._server.pid, self._server.fileno())] if self._server else []
             self._keeper = Keeper(self._place.rank, self._scratch, spawn=bool(unsafe), spare=spare)

@@ -227,18 +227,23 @@ class _Parameter:
         """Which fault the parameter is known by.
 
         Never moving outranks a wrong gradient (a local gradient without an update is the mark of
-        naive unfreezing) but not a missing one; it must hold to the last step.
+        naive unfreezing) but not a missing one.  It must hold to the last step: what stood still
+        at first and moves later has taken a wrong step.
         """
-        still = self._still
-        found = [one for one in self.findings if one.verdict is not Verdict.NO_UPDATE or still]
-        if found:
-            worst = min(found, key=lambda one: _ORDER.index(one.verdict))
-            if worst.verdict is Verdict.NO_UPDATE:
-                # What its gradient was like tells why: local, or NaN (DeepSpeed then skips the step).
-                why = [one.found for one in found if one.verdict is Verdict.WRONG_GRAD]
-                return dataclasses.replace(worst, found="; ".join([worst.found, *why[:1]]))
-            return worst
-        return Finding(Verdict.TRAINS if self.intended else Verdict.FROZEN, "", "", "")
+        found = self.findings
+        if not self._still:
+            late = Verdict.WRONG_UPDATE
+            found = [
+                dataclasses.replace(one, verdict=late) if one.verdict is Verdict.NO_UPDATE else one for one in found
+            ]
+        if not found:
+            return Finding(Verdict.TRAINS if self.intended else Verdict.FROZEN, "", "", "")
+        worst = min(found, key=lambda one: _ORDER.index(one.verdict))
+        if worst.verdict is Verdict.NO_UPDATE:
+            # What its gradient was like tells why: local, or NaN (DeepSpeed then skips the step).
+            why = [one.found for one in found if one.verdict is Verdict.WRONG_GRAD]
+            return dataclasses.replace(worst, found="; ".join([worst.found, *why[:1]]))
+        return worst
 
 
 _ORDER = (

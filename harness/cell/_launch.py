@@ -21,7 +21,7 @@ from harness.cell._case import Case
 from harness.cell._device import DEVICES, environment
 from harness.cell._merge import fill
 from harness.cell._options import Options
-from harness.cell._ranks import import_path
+from harness.cell._programs import import_path, program
 from harness.cell._record import CaseRecord
 from harness.cell._scratch import MARK, sweep
 from harness.cell._stack import installed_versions
@@ -145,7 +145,7 @@ class ZygoteLauncher:
             try:
                 self._log = tempfile.TemporaryFile()
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "harness.cell._zygote", str(theirs.fileno())],
+                    program("harness.cell._zygote", str(theirs.fileno())),
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,

@@ -80,7 +80,7 @@ def _import_file(module: str, path: Path) -> ModuleType:
     """The file as a module.  Raises MalformedCase, or what the file itself raises."""
     *packages, last = module.split(".")
     root = path.parents[min(len(packages), len(path.parents) - 1)]
-    if packages and path == root.joinpath(*packages, f"{last}.py"):
+    if packages and packages[0] != __name__.partition(".")[0] and path == root.joinpath(*packages, f"{last}.py"):
         # Named after its folders, as pytest's importlib mode does: then it may import from beside
         # itself.  Another `tests` than the one it is in may have been found first.
         for known in [name for name in sys.modules if name.partition(".")[0] == packages[0]]:

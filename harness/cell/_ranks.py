@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness.cell._processes import adopt_orphans
+from harness.cell._programs import import_path, program
 from harness.cell._wire import Channel, Message
 
-__all__ = ["RankProcess", "Starter", "fork_rank", "import_path", "own_session", "spawn_rank"]
+__all__ = ["RankProcess", "Starter", "fork_rank", "own_session", "spawn_rank"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -57,11 +58,6 @@ def own_session(farewell: signal.Signals = signal.SIGKILL) -> None:
     os.setsid()
     adopt_orphans()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, farewell, 0, 0, 0)
-
-
-def import_path() -> dict[str, str]:
-    """The environment variable that lets a fresh interpreter import all that this one can."""
-    return {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
 
 
 def _files(folder: Path, rank: int) -> tuple[Path, Path]:
@@ -115,7 +111,7 @@ def spawn_rank(job: Message, rank: int, folder: Path) -> RankProcess:
     ours, theirs = socket.socketpair()
     with log.open("ab", buffering=0) as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "harness.cell._rank", str(theirs.fileno()), str(rank), str(stack)],
+            program("harness.cell._rank", str(theirs.fileno()), str(rank), str(stack)),
             stdout=file,
             stderr=file,
             stdin=subprocess.DEVNULL,

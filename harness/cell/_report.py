@@ -106,7 +106,8 @@ class Reporter:
     def _count(self) -> str:
         differing = sum(record.as_expected is False for record in self._records)
         not_run = sum(record.verdict is Verdict.NOT_RUN for record in self._records)
-        text = f"{len(self._records)} variants, {len(self._records) - differing} as expected, {differing} differ (!)"
+        variants = "1 variant" if len(self._records) == 1 else f"{len(self._records)} variants"
+        text = f"{variants}, {len(self._records) - differing} as expected, {differing} differ (!)"
         return text + (f", {not_run} did not run" if not_run else "")
 
 

@@ -66,7 +66,8 @@ class Run:
         self._start: dict[str, torch.Tensor] = {}
         self._observer = Observer(self.reach)
         self._drawn = 0
-        self._saved: list[Mapping[str, torch.Tensor]] = []
+        #: what came back from disk, and what had been trained by then
+        self._saved: list[tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]] = []
         self._notes: list[str] = []
         self._began = time.perf_counter()
         self._seconds: dict[str, float] = {}
@@ -183,9 +184,11 @@ class Run:
             engine.step()
 
     def saved(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Say what came back from disk, by parameter name; it must be what was trained."""
+        """Say what came back from disk, by parameter name; it must be what was trained until now."""
         self.reach("saved")
-        self._saved.append(state)
+        if not self._observer.steps:
+            raise MalformedCase(self._who, "saved() before any optimizer step: nothing was trained yet")
+        self._saved.append((state, self._observer.steps[-1].weights))
 
     def note(self, text: str) -> None:
         """Add a line to the record."""
@@ -273,8 +276,8 @@ class Run:
             ),
             TOLERANCES[self.options.precision],
         )
-        for state in self._saved:
-            lost = judge_saved(state, steps[-1].weights)
+        for state, trained in self._saved:
+            lost = judge_saved(state, trained)
             verdicts = [
                 dataclasses.replace(one, **vars(lost[one.name]))
                 if one.name in lost and one.verdict.value in ("TRAINS", "FROZEN")

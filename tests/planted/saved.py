@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from planted.scene import FEW, FROZEN, TRAINED, block_engine
 
-from harness.cell import case
+from harness.cell import Options, case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 State = dict[str, torch.Tensor]
 
 
-def save_and_read(run: Run, spoil: Callable[[State], None] | None = None, *, trained_only: bool = False) -> None:
+def save_and_read(run: Run, spoil: Callable[[State], None] | None = None, *, trained_only: bool = False) -> Any:
     """Train, save, let one rank spoil the file, read it back."""
     engine = block_engine(run, zero_optimization={"stage3_gather_16bit_weights_on_model_save": True})
     run.train(engine, intent=run.part("block"), steps=1)
@@ -30,12 +30,20 @@ def save_and_read(run: Run, spoil: Callable[[State], None] | None = None, *, tra
         torch.save(state, path)
     dist.barrier()
     run.saved(torch.load(path))
+    return engine
 
 
 @case(kind="CONTROL", variants=FEW)
 def whole(run: Run) -> None:
     """Nothing is lost."""
     save_and_read(run)
+
+
+@case(kind="CONTROL", variants=[Options(stage=3)])
+def trained_on_afterwards(run: Run) -> None:
+    """Nothing is lost, and training goes on after the file was written."""
+    engine = save_and_read(run)
+    run.train(engine, intent=run.part("block"), steps=1)
 
 
 @case(kind="CONTROL", variants=FEW)
