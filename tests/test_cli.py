@@ -21,8 +21,6 @@ from harness.cell._results import read_results
 from harness.control._exit import EXITS, Exit
 from harness.control.cli import main
 
-COMMAND: Final = [sys.executable, "-m", "harness.control.cli"]
-
 #: On stand-ins, which can do all but train.
 QUICK: Final = """\
 import time
@@ -72,9 +70,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def command() -> list[str]:
+    return [sys.executable, "-m", "harness.control.cli"]
+
+
 def thawcheck(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command as a process of its own."""
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([*command(), *arguments], capture_output=True, text=True, check=False, timeout=120)
 
 
 def status_of(arguments: Sequence[str]) -> int:
@@ -89,12 +91,12 @@ def status_of(arguments: Sequence[str]) -> int:
 # -- help ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["suite"], ["cases"]])
-def test_help_is_there_and_says_what_the_status_means(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of([*command, "--help"]) == Exit.OK
+@pytest.mark.parametrize("words", [[], ["run"], ["suite"], ["cases"]])
+def test_help_is_there_and_says_what_the_status_means(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of([*words, "--help"]) == Exit.OK
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80
-    if command != ["cases"]:
+    if words != ["cases"]:
         table = said.partition("exit status:\n")[2]
         assert dict(re.findall(r"^  (\d+) +(.*)$", table, re.MULTILINE)) == {
             str(code.value): meaning for code, meaning in EXITS.items()
@@ -153,7 +155,7 @@ def test_an_unknown_kind_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     """``thawcheck cases | head -0``"""
-    with subprocess.Popen([*COMMAND, "cases"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([*command(), "cases"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -214,8 +216,8 @@ def test_run_ends_with_1_on_a_difference_and_shows_logs(here: Path, quick: World
 
 
 def test_run_interrupted_leaves_nothing(here: Path, quick: World) -> None:
-    command = [*COMMAND, "run", "mine.py::sleeps"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    arguments = ["run", "mine.py::sleeps"]
+    with subprocess.Popen([*command(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert wait_for(lambda: [*quick.temporary.rglob("asleep")])
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
@@ -282,7 +284,7 @@ def test_suite_takes_the_shipped_cases_where_none_are_named() -> None:
     ("arguments", "said"),
     [
         (["nowhere.py"], "ERROR: file or directory not found: nowhere.py"),
-        (["mine.py", "--", "-k", "nothing_of_that_name"], "no tests ran"),
+        (["mine.py", "--", "-k", "nothing_of_that_name"], "3 deselected"),
         (["mine.py", "--world", "none"], "ERROR: --thaw-world: must be a whole number, 1 or more, found 'none'"),
         (["mine.py", "--expected", "nowhere"], "ERROR: --thaw-expected: there is no folder nowhere"),
         (["mine.py", "--", "--no-such-option"], "unrecognized arguments: --no-such-option"),
@@ -300,8 +302,8 @@ def test_suite_ends_with_2_on_bad_input(arguments: list[str], said: str, here: P
 
 
 def test_suite_interrupted_keeps_what_was_measured(here: Path, quick: World) -> None:
-    command = [*COMMAND, "suite", "mine.py", "--results", "out.jsonl"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    arguments = ["suite", "mine.py", "--results", "out.jsonl"]
+    with subprocess.Popen([*command(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert wait_for(lambda: (here / "out.jsonl").exists() and len(read_results(here / "out.jsonl")) == 2)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=PATIENCE)

@@ -22,7 +22,7 @@ from harness.cell._patterns import nearest
 from harness.cell._results import ResultsError, ResultsFile
 from harness.cell._show import record_text
 
-_OK, _DIFFERS, _USAGE, _FAILED = range(4)
+_OK, _DIFFERS, _USAGE, _FAILED, _INTERRUPTED = 0, 1, 2, 3, 130
 
 _STATUS = """\
 exit status of every rank:
@@ -30,6 +30,7 @@ exit status of every rank:
   1   another verdict
   2   bad usage or input
   3   the ranks did not meet, or lost each other
+  130 interrupted before they met
 
 torchrun ends with 1 whatever the status of its ranks is, 0 apart."""
 
@@ -179,7 +180,10 @@ def _show(outcome: Outcome, found: list[str], launcher: ExternalLauncher, args: 
 
 
 if __name__ == "__main__":
-    status = main()
+    try:
+        status = main()
+    except KeyboardInterrupt:  # later it is noted, and reported as a verdict
+        status = _INTERRUPTED
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # interpreter shutdown with torch loaded aborts now and then

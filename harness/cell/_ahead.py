@@ -10,6 +10,10 @@ from harness.cell._launch import Outcome, Request, ZygoteLauncher
 __all__ = ["Ahead"]
 
 
+#: So many jobs may stand still beside those that run; each holds some 100 MiB of private memory.
+_STANDING = 8
+
+
 class Ahead:
     """Answers requests in the order asked, running up to ``jobs`` of those that come next.
 
@@ -26,7 +30,7 @@ class Ahead:
         """The outcome of ``request``; ``upcoming`` are the likely next ones, by key."""
         waiting = deque([(key, request), *upcoming])
         while True:
-            while waiting and (key not in self._tickets or self._launcher.running < self._jobs):
+            while waiting and (key not in self._tickets or self._has_room()):
                 next_key, next_request = waiting.popleft()
                 if next_key not in self._tickets:
                     self._tickets[next_key] = self._launcher.submit(next_request)
@@ -37,6 +41,9 @@ class Ahead:
             except BaseException:
                 self.cancel()
                 raise
+
+    def _has_room(self) -> bool:
+        return self._launcher.running < self._jobs and self._launcher.in_flight < self._jobs + _STANDING
 
     def cancel(self) -> None:
         """End everything under way."""

@@ -48,6 +48,7 @@ class ExternalLauncher:
         #: why the rank is spawned instead of forked
         self.warnings: list[str] = []
         self._place = place
+        self._serves = place.rank == 0 and not place.served
         self._device = device
         self._jobs = 0
         self._requests: dict[str, Request] = {}
@@ -72,13 +73,13 @@ class ExternalLauncher:
             self.warnings.append(f"ranks are spawned, not forked: {unsafe}")
         self._scratch = new_scratch()
         try:
-            if self._place.rank == 0 and not self._place.served:
+            if self._serves and not unsafe:
                 self._server = Server(self._place.port)
+            self._board = Board(self._place, serve=self._serves and bool(unsafe))
             # The code under test may form groups of its own; a server for that is at the address.
             # Only now: with this set, torch does not mind that the port of its server is taken.
             os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
             os.environ.setdefault("TORCHELASTIC_RESTART_COUNT", "0")
-            self._board = Board(self._place)
             spare = [(self._server.pid, self._server.fileno())] if self._server else []
             self._keeper = Keeper(self._place.rank, self._scratch, spawn=bool(unsafe), spare=spare)
             self._keeper.listen()
@@ -117,7 +118,7 @@ class ExternalLauncher:
             with contextlib.suppress(BoardLost):
                 until = time.monotonic() + _limits.GATHER
                 here = self._board.count("left", 1)
-                while self._server and here < self._place.world and time.monotonic() < until:
+                while self._serves and here < self._place.world and time.monotonic() < until:
                     time.sleep(_limits.LOOK)
                     here = self._board.count("left")
         if self._server is not None:

@@ -46,9 +46,10 @@ def _reaching(place: Place) -> Iterator[None]:
 
 
 class Server:
-    """Serves the board from rank 0 where the launcher does not, in a process of its own.
+    """Serves the board from rank 0 where the launcher does not, in a forked process of its own.
 
-    Own, because its threads would make it unsafe for the keeper to fork ranks.
+    Own, because its threads would make it unsafe for the keeper to fork ranks.  Where that is
+    unsafe anyway the board serves itself.
     """
 
     def __init__(self, port: int) -> None:
@@ -101,8 +102,8 @@ class Board:
     can be asked for before it is.
     """
 
-    def __init__(self, place: Place) -> None:
-        """Waits for the server.  Raises BoardLost."""
+    def __init__(self, place: Place, *, serve: bool = False) -> None:
+        """Waits for the server, or is it.  Raises BoardLost."""
         from torch.distributed import PrefixStore, TCPStore
 
         self._place = place
@@ -110,7 +111,7 @@ class Board:
             server = TCPStore(
                 place.address,
                 place.port,
-                is_master=False,
+                is_master=serve,
                 wait_for_workers=False,
                 timeout=timedelta(seconds=_limits.MEET),
             )

@@ -18,6 +18,10 @@ from harness.cell._verdict import Verdict
 __all__ = ["Finding", "bit_equal", "judge", "judge_saved"]
 
 
+#: Integers of the same size, since only those can be seen in any tensor, whatever its strides.
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 @dataclass(frozen=True)
 class Finding:
     """A verdict on one parameter, and the evidence in words."""
@@ -34,8 +38,8 @@ def bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Same shape, dtype and bits; NaNs equal themselves and zeros keep their sign."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    # flat, since a scalar cannot be viewed as bytes
-    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+    bits = _BITS[one.element_size()]
+    return torch.equal(one.view(bits), other.view(bits))
 
 
 def relative_error(found: torch.Tensor, wanted: torch.Tensor, scale: torch.Tensor | None = None) -> float:

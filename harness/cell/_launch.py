@@ -222,6 +222,11 @@ class ZygoteLauncher:
         """Jobs under way, without those whose ranks all stand still."""
         return len(set(self._requests) - set(self._done) - self._idle)
 
+    @property
+    def in_flight(self) -> int:
+        """All jobs under way."""
+        return len(set(self._requests) - set(self._done))
+
     def pump(self) -> None:
         """Wait for one message of the zygote and take it in.  Raises LauncherFailed."""
         self._take(self._channel.receive() if self._channel else None)

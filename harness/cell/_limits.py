@@ -28,7 +28,8 @@ ZYGOTE_START: Final = 180.0
 #: What ranks imported within a case is all imported by then, or something in it waits for ever.
 IMPORT: Final = 120
 
-#: After this long without a tick a job counts as standing still, and others may run beside it.
+#: After this long without a tick, and with no processor time spent, a job counts as standing still,
+#: and another may run beside it.
 IDLE: Final = 1.0
 
 #: Ranks on several machines import from a shared disk, each at its own pace, before they meet.

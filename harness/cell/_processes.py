@@ -10,13 +10,13 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from harness.cell import _limits
 
-__all__ = ["adopt_orphans", "end_marked", "end_orphans", "start_time"]
+__all__ = ["adopt_orphans", "end_marked", "end_orphans", "spent", "start_time"]
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -31,12 +31,22 @@ class _Process(NamedTuple):
     dead: bool
     #: kernel start time; with the pid it names one process for ever
     started: str
+    #: it runs, or would if a processor were free
+    runnable: bool
+    #: processor time spent so far, in clock ticks of 10 ms
+    spent: int
 
 
 def start_time(pid: int) -> str | None:
     """Kernel start time of a live process, None for one that is gone."""
     process = _look_up(pid)
     return None if process is None or process.dead else process.started
+
+
+def spent(pids: Iterable[int]) -> tuple[int, bool]:
+    """Processor time of all together, in clock ticks of 10 ms, and whether any wants more now."""
+    found = [one for pid in pids if (one := _look_up(pid)) is not None]
+    return sum(one.spent for one in found), any(one.runnable for one in found)
 
 
 def adopt_orphans() -> None:
@@ -114,7 +124,14 @@ def _look_up(pid: int) -> _Process | None:
     fields = _read(pid, "stat").rpartition(b")")[2].split()
     if not fields:
         return None
-    return _Process(pid, int(fields[1]), fields[0] in b"ZX", fields[19].decode())
+    return _Process(
+        pid,
+        parent=int(fields[1]),
+        dead=fields[0] in b"ZX",
+        started=fields[19].decode(),
+        runnable=fields[0] == b"R",
+        spent=int(fields[11]) + int(fields[12]),
+    )
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cell import _limits
-from harness.cell._processes import end_orphans
+from harness.cell._processes import end_orphans, spent
 from harness.cell._ranks import RankProcess, Starter
 from harness.cell._scratch import clear_shared_memory, remember_pids, reserve_space
 from harness.cell._wire import Message
@@ -46,6 +46,9 @@ class _Job:
     dumped: bool = False
     #: its owner was told that the ranks stand still
     idle: bool = False
+    #: processor time that the ranks had used when last looked at, and when to look again
+    spent: int = 0
+    look_at: float = 0.0
 
 
 class Supervisor:
@@ -143,8 +146,23 @@ class Supervisor:
         if job.end_at is not None:
             times.append(job.end_at)
         if not job.idle:
-            times.append(job.silent_since + _limits.IDLE)
+            times.append(job.look_at)
         return min(times)
+
+    def _notice_idle(self, job: _Job, now: float) -> None:
+        """Tell the owner of a job whose ranks all wait: silent, and not for want of a processor.
+
+        Silence alone would not do: on a busy machine every job is silent for a while, and
+        starting more of them would make it worse.
+        """
+        if job.idle or now < job.look_at:
+            return
+        ticks, wanting = spent(rank.pid for rank in job.ranks if rank.status is None)
+        silent = now >= job.silent_since + _limits.IDLE
+        if silent and not wanting and ticks <= job.spent + 1:
+            job.idle = True
+            self._report({"op": "idle", "id": job.message["id"], "ranks": []})
+        job.spent, job.look_at = ticks, now + _limits.IDLE
 
     def _hear(self, job: _Job, rank: RankProcess) -> None:
         """Read all that a rank has sent."""
@@ -164,9 +182,7 @@ class Supervisor:
             # Peers of a dead rank fail on the broken connection in their own time; their errors
             # would be echoes, so they are not waited for.
             job.why, job.end_at = "died", now
-        if not job.idle and now >= job.silent_since + _limits.IDLE:
-            job.idle = True
-            self._report({"op": "idle", "id": job.message["id"], "ranks": []})
+        self._notice_idle(job, now)
         if job.end_at is None and now >= self._deadline_of(job):
             job.why, job.end_at = "hang", now
         if job.end_at is None or now < job.end_at:

@@ -21,7 +21,7 @@ class Exit(enum.IntEnum):
 EXITS: Final = {
     Exit.OK: "every verdict is the expected one",
     Exit.DIFFERS: "a verdict differs from the expected one, or a test fails",
-    Exit.USAGE: "bad usage or input, or results that cannot be written; what was measured is kept",
+    Exit.USAGE: "bad usage or input, or results cannot be written; none is lost",
     Exit.FAILED: "the harness itself failed",
     Exit.INTERRUPTED: "interrupted; no rank is left",
 }

@@ -1,0 +1,219 @@
+"""The twin against training loops written out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from honest_run import DTYPES, Small, micro, start_of
+
+from harness.cell import Hyper
+from harness.cell._observer import Micro
+from harness.cell._twin import Twin
+
+_ALL = frozenset(start_of(0))
+_ADAMW = Hyper(lr=0.05, weight_decay=0.2)
+_SGD = Hyper(optimizer="SGD", lr=0.3, momentum=0.9, weight_decay=0.2)
+
+
+def make(
+    hyper: Hyper = _ADAMW,
+    precision: str = "fp32",
+    clipping: float = 0.0,
+    buffers: dict[str, torch.dtype] | None = None,
+) -> Twin:
+    return Twin(Small, start_of(0), hyper, DTYPES[precision], clipping, "cpu", buffers or {})
+
+
+def shards_of(number: int, ranks: int, micros: int) -> list[list[Micro]]:
+    return [[micro(100 * number + 10 * rank + one) for one in range(micros)] for rank in range(ranks)]
+
+
+def assert_close(one: torch.Tensor, other: torch.Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("ranks", "micros"), [(1, 1), (3, 1), (1, 2), (3, 2)])
+@pytest.mark.parametrize("clipping", [0.0, 0.05])
+@pytest.mark.parametrize("hyper", [_ADAMW, _SGD], ids=["AdamW", "SGD"])
+def test_it_trains_as_one_process_on_all_shards_does(hyper: Hyper, clipping: float, ranks: int, micros: int) -> None:
+    twin = make(hyper, clipping=clipping)
+    model = Small()
+    model.load_state_dict(start_of(0))
+    optimizer = (
+        torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9, weight_decay=0.2)
+        if hyper is _SGD
+        else torch.optim.AdamW(model.parameters(), lr=0.05, betas=(0.9, 0.999), eps=1e-5, weight_decay=0.2)
+    )
+    for number in range(3):
+        shards = shards_of(number, ranks, micros)
+
+        twin.step(shards, _ALL, {})
+
+        optimizer.zero_grad()
+        losses = [model(*one.args) for micros_of_rank in shards for one in micros_of_rank]
+        torch.stack(losses).mean().backward()
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None
+            assert_close(twin.grads[name], parameter.grad)
+        if clipping:
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clipping)
+            assert norm > clipping, "else nothing is clipped and nothing tested"
+        optimizer.step()
+        for name, parameter in model.named_parameters():
+            assert_close(twin.masters[name], parameter)
+
+
+def test_a_rescaled_loss_rescales_the_gradient() -> None:
+    shards = shards_of(0, 2, 1)
+    plain = make()
+    plain.step(shards, _ALL, {})
+    for micros in shards:
+        micros[0].scale = 0.25
+    scaled = make()
+
+    scaled.step(shards, _ALL, {})
+
+    for name in _ALL:
+        assert_close(scaled.grads[name], plain.grads[name] / 4)
+
+
+def test_what_the_intent_leaves_out_stays_bit_equal() -> None:
+    twin = make()
+
+    twin.step(shards_of(0, 2, 1), frozenset({"last.weight"}), {})
+
+    assert set(twin.grads) == {"last.weight"}
+    moved = {name for name, master in twin.masters.items() if not torch.equal(master, start_of(0)[name])}
+    assert moved == {"last.weight"}
+
+
+def test_below_fp32_it_steps_fp32_masters_and_computes_with_their_roundings() -> None:
+    twin = make(precision="bf16")
+    start = {name: one.bfloat16() for name, one in start_of(0).items()}
+    assert all(torch.equal(master, start[name].float()) for name, master in twin.masters.items())
+
+    twin.step(shards_of(0, 2, 1), _ALL, {})
+
+    parameters = dict(twin._model.named_parameters())
+    assert any(not torch.equal(master, master.bfloat16().float()) for master in twin.masters.values())
+    for name, master in twin.masters.items():
+        assert master.dtype == torch.float32
+        assert parameters[name].dtype == torch.bfloat16
+        assert torch.equal(parameters[name], master.bfloat16())
+
+
+def test_steps_far_below_a_bf16_rounding_add_up() -> None:
+    twin = make(Hyper(lr=1e-6, weight_decay=0.0), precision="bf16")
+    for _ in range(3):
+        twin.step(shards_of(0, 1, 1), _ALL, {})
+
+    moved = twin.masters["scale"].detach() - 1.5
+    assert 2e-6 < abs(float(moved)) < 4e-6
+
+
+def test_it_steps_by_the_gradient_that_the_run_had() -> None:
+    shards = shards_of(0, 2, 1)
+    own = make(_SGD)
+    own.step(shards, _ALL, {})
+    given = {name: 2 * grad for name, grad in own.grads.items()}
+    twin = make(_SGD)
+
+    twin.step(shards, _ALL, given)
+
+    for name, start in start_of(0).items():
+        assert torch.equal(twin.grads[name], own.grads[name])
+        assert_close(twin.masters[name], start - 0.3 * (given[name] + 0.2 * start))
+
+
+@pytest.mark.parametrize("useless", [0.0, float("nan"), float("inf")])
+def test_it_steps_by_its_own_gradient_where_the_run_had_none_to_speak_of(useless: float) -> None:
+    shards = shards_of(0, 2, 1)
+    own = make()
+    own.step(shards, _ALL, {})
+    twin = make()
+
+    twin.step(shards, _ALL, {name: torch.full_like(grad, useless) for name, grad in own.grads.items()})
+
+    for name in _ALL:
+        assert torch.equal(twin.masters[name], own.masters[name])
+
+
+def test_a_parameter_that_takes_no_part_is_not_decayed() -> None:
+    class Spare(Small):
+        def __init__(self) -> None:
+            super().__init__()
+            self.spare = torch.nn.Parameter(torch.ones(2))
+
+    start = {**start_of(0), "spare": torch.ones(2)}
+    twin = Twin(Spare, start, _ADAMW, torch.float32, 0.0, "cpu", {})
+
+    twin.step(shards_of(0, 1, 1), frozenset(start), {"spare": torch.ones(2)})
+
+    assert "spare" not in twin.grads
+    assert torch.equal(twin.masters["spare"], torch.ones(2))
+
+
+def test_it_goes_on_from_where_the_run_stands() -> None:
+    """Momentum is its own, weights are the run's: the step is the same as if it had always stood there."""
+    away = {"scale": torch.tensor(-0.5), "last.bias": torch.ones(3)}
+    twin = make(precision="bf16")
+
+    twin.follow(away)
+
+    parameters = dict(twin._model.named_parameters())
+    for name, weight in away.items():
+        assert torch.equal(twin.masters[name], weight)
+        assert torch.equal(parameters[name], weight.bfloat16())
+    assert torch.equal(twin.masters["first.bias"], start_of(0)["first.bias"].bfloat16().float())
+
+
+def test_what_trains_from_later_on_starts_with_fresh_moments() -> None:
+    first, later = frozenset({"last.weight"}), frozenset({"last.weight", "first.weight"})
+    twin = make()
+    twin.step(shards_of(0, 1, 1), first, {})
+    reached = twin.masters["last.weight"].detach().clone()
+
+    twin.step(shards_of(1, 1, 1), later, {})
+
+    steps = {name: int(twin._optimizer.state[twin.masters[name]]["step"]) for name in later}  # type: ignore[union-attr]
+    assert steps == {"last.weight": 2, "first.weight": 1}
+    assert not torch.equal(twin.masters["last.weight"], reached)
+
+
+def test_what_trains_no_longer_keeps_still() -> None:
+    twin = make()
+    twin.step(shards_of(0, 1, 1), frozenset({"last.weight", "first.weight"}), {})
+    reached = twin.masters["last.weight"].detach().clone()
+
+    twin.step(shards_of(1, 1, 1), frozenset({"first.weight"}), {})
+
+    assert torch.equal(twin.masters["last.weight"], reached)
+
+
+def test_parameters_without_decay_are_told_by_name() -> None:
+    shards = shards_of(0, 1, 1)
+    hyper = Hyper(optimizer="SGD", lr=0.1, weight_decay=0.5, undecayed=("first.bias",))
+    twin = make(hyper)
+
+    twin.step(shards, _ALL, {})
+
+    for name, start in start_of(0).items():
+        decay = 0.0 if name == "first.bias" else 0.5
+        assert_close(twin.masters[name], start - 0.1 * (twin.grads[name] + decay * start))
+
+
+def test_buffers_take_the_dtype_that_the_engine_gave_them() -> None:
+    class Buffered(Small):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.tensor([0.1]))
+            self.register_buffer("rounded", torch.tensor([0.1]), persistent=False)
+
+    start = {**start_of(0), "kept": torch.tensor([0.2])}
+    dtypes = {"kept": torch.float32, "rounded": torch.bfloat16}
+
+    twin = Twin(Buffered, start, _ADAMW, torch.bfloat16, 0.0, "cpu", dtypes)
+
+    buffers = dict(twin._model.named_buffers())
+    assert torch.equal(buffers["kept"], torch.tensor([0.2]))
+    assert torch.equal(buffers["rounded"], torch.tensor([0.1]).bfloat16())
