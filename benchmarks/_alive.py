@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import itertools
 import multiprocessing
 import os
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from benchmarks._case import WORLD
-from benchmarks._design import LIMIT, DesignError, Verdicts
-from benchmarks._rank import case_folder, join_over_file, perform, read_verdicts, reporting
+from benchmarks._design import Verdicts
+from benchmarks._exchange import await_verdicts, case_folder, reporting
+from benchmarks._rank import join_over_file, perform
 
 __all__ = ["AliveDesign"]
 
@@ -23,62 +26,59 @@ class AliveDesign:
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
-        self._home = scratch
-        self._ranks: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
+        self._processes: list[multiprocessing.process.BaseProcess] = []
+        self._pipes: list[Connection] = []
 
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self._home = case_folder(self._scratch)
         for rank in range(WORLD):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_stay, args=(rank, self._home, theirs), daemon=True)
-            process.start()
+            self._pipes.append(ours)
+            self._processes.append(context.Process(target=_stay, args=(rank, theirs), daemon=True))
+            self._processes[-1].start()
             theirs.close()
-            self._ranks.append((process, ours))
 
     def run(self) -> Verdicts:
         folder = case_folder(self._scratch)
-        for _, pipe in self._ranks:
-            pipe.send(folder)
-        for rank, (_, pipe) in enumerate(self._ranks):
-            if not pipe.poll(LIMIT):
-                raise DesignError(self.name, f"rank {rank} was still running after {LIMIT:g} s")
-            try:
-                pipe.recv()
-            except EOFError:
-                read_verdicts(self.name, self._home)  # says what ended it, where that is known
-        return read_verdicts(self.name, folder)
+        for pipe in self._pipes:
+            with contextlib.suppress(BrokenPipeError):  # a rank that died leaves no verdict
+                pipe.send(folder)
+        running = list(self._pipes)
+
+        def ended(seconds: float) -> bool:
+            ready = wait(running, seconds)
+            for pipe in [one for one in running if one in ready]:
+                running.remove(pipe)
+                with contextlib.suppress(EOFError, ConnectionResetError):
+                    pipe.recv()
+            return not running
+
+        return await_verdicts(self.name, folder, ended)
 
     def close(self) -> None:
-        for _, pipe in self._ranks:
+        for pipe in self._pipes:
             pipe.close()
-        for process, _ in self._ranks:
+        for process in self._processes:
             process.join(2.0)
             process.kill()
             process.join()
-        self._ranks.clear()
+        self._pipes.clear()
+        self._processes.clear()
 
 
-def _stay(rank: int, home: Path, pipe: Connection) -> None:
-    """Join once, then run a case for every folder that comes, until the other end closes."""
-    with reporting(rank, home):
-        join_over_file(rank, home)
-        _serve(rank, pipe)
-    os._exit(0)
-
-
-def _serve(rank: int, pipe: Connection) -> None:
-    frozen = False
-    while True:
+def _stay(rank: int, pipe: Connection) -> None:
+    """Run a case for every folder that comes, until the other end closes."""
+    for number in itertools.count():
         try:
             folder = pipe.recv()
         except EOFError:
-            return
+            os._exit(0)  # interpreter shutdown with torch loaded aborts now and then
         with reporting(rank, folder):
+            if number == 0:
+                join_over_file(rank, folder)
             perform(rank, folder)
         pipe.send("done")
-        if not frozen:
+        if number == 0:
             # As in the zygote: otherwise ZeRO-3 collects garbage over all libraries in every case.
             gc.collect()
             gc.freeze()
-            frozen = True

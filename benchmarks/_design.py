@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Protocol
 
-__all__ = ["LIMIT", "Design", "DesignError", "Verdicts"]
-
-#: Seconds after which one case counts as stuck.  The slowest design takes 15 s on two idle cores.
-LIMIT: Final = 300.0
+__all__ = ["Design", "DesignError", "Verdicts"]
 
 #: Parameter name -> verdict.
 Verdicts = dict[str, str]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 from pathlib import Path
 
 from benchmarks._case import WORLD
-from benchmarks._design import LIMIT, DesignError, Verdicts
-from benchmarks._rank import case_folder, case_over_file, read_verdicts
+from benchmarks._design import Verdicts
+from benchmarks._exchange import await_verdicts, case_folder
+from benchmarks._rank import case_over_file
 
 __all__ = ["ForkserverDesign"]
 
@@ -27,17 +27,18 @@ class ForkserverDesign:
 
     def run(self) -> Verdicts:
         folder = case_folder(self._scratch)
-        # Closed and joined as there; terminated only when it failed.
-        with contextlib.closing(multiprocessing.get_context("forkserver").Pool(WORLD)) as pool:
+        with multiprocessing.get_context("forkserver").Pool(WORLD) as pool:
             answer = pool.starmap_async(case_over_file, [(rank, folder) for rank in range(WORLD)])
-            try:
-                answer.get(LIMIT)
-            except multiprocessing.TimeoutError:
-                # A worker that dies is replaced, and its answer never comes.
-                pool.terminate()
-                raise DesignError(self.name, f"a rank had not answered after {LIMIT:g} s") from None
-        pool.join()
-        return read_verdicts(self.name, folder)
+
+            def ended(seconds: float) -> bool:
+                answer.wait(seconds)
+                return answer.ready()
+
+            verdicts = await_verdicts(self.name, folder, ended)
+            # Not terminated, as it is when this block is left by an exception: so it is ended there.
+            pool.close()
+            pool.join()
+        return verdicts
 
     def close(self) -> None:
         """The server, a bare interpreter, ends with this process."""

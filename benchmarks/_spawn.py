@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 from torch.multiprocessing.spawn import ProcessExitedException, spawn
 
 from benchmarks._case import WORLD
-from benchmarks._design import LIMIT, DesignError, Verdicts
-from benchmarks._rank import case_folder, case_over_file, read_verdicts
+from benchmarks._design import DesignError, Verdicts
+from benchmarks._exchange import await_verdicts, case_folder
+from benchmarks._rank import case_over_file
 
 __all__ = ["SpawnDesign"]
 
@@ -32,19 +32,15 @@ class SpawnDesign:
 
     def run(self) -> Verdicts:
         folder = case_folder(self._scratch)
-        until = time.monotonic() + LIMIT
         ranks = spawn(_rank, args=(folder,), nprocs=WORLD, join=False)  # type: ignore[no-untyped-call]
         try:
-            while not ranks.join(timeout=max(0.0, until - time.monotonic())):
-                if time.monotonic() >= until:
-                    raise DesignError(self.name, f"a rank was still running after {LIMIT:g} s")
+            return await_verdicts(self.name, folder, ranks.join)
         except ProcessExitedException as error:
             raise DesignError(self.name, str(error)) from error
         finally:
             for process in ranks.processes:
                 process.kill()
                 process.join()
-        return read_verdicts(self.name, folder)
 
     def close(self) -> None:
         """Nothing outlives a case."""

@@ -12,10 +12,11 @@ import torch
 import torch.distributed as dist
 
 from benchmarks._case import WORLD
-from benchmarks._design import LIMIT, DesignError, Verdicts
-from benchmarks._rank import case_folder, perform, read_verdicts, reporting
-from harness.cell._rank import adopt_group
+from benchmarks._design import Verdicts
+from benchmarks._exchange import await_verdicts, case_folder, reporting
+from benchmarks._rank import perform
 from harness.cell._programs import import_path
+from harness.cell._rank import adopt_group
 
 __all__ = ["TorchrunDesign"]
 
@@ -45,23 +46,26 @@ class TorchrunDesign:
                 env={**os.environ, **import_path()},
             )
             try:
-                agent.wait(LIMIT)
-            except subprocess.TimeoutExpired:
-                raise DesignError(self.name, f"it was still running after {LIMIT:g} s") from None
+                return await_verdicts(self.name, folder, lambda seconds: _ended(agent, seconds))
             finally:
                 _end(agent)
-        return read_verdicts(self.name, folder)
 
     def close(self) -> None:
         """Nothing outlives a case."""
 
 
+def _ended(agent: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        agent.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def _end(agent: subprocess.Popen[bytes]) -> None:
     """Have the agent end its ranks, which are in sessions of their own; then be sure of the agent."""
     agent.terminate()
-    try:
-        agent.wait(_GRACE)
-    except subprocess.TimeoutExpired:
+    if not _ended(agent, _GRACE):
         agent.kill()
         agent.wait()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from rank_world import World, new_world
 
 from harness.cell import _session
-from harness.cell._launch import Outcome, Request, ZygoteLauncher
+from harness.cell._launch import Request, ZygoteLauncher
 
 pytest_plugins = ["pytester"]
 
@@ -36,33 +37,18 @@ class _OnShared:
         self._tickets.add(ticket)
         return ticket
 
-    def result(self, ticket: str) -> Outcome:
-        self._tickets.discard(ticket)
-        return self._launcher.result(ticket)
-
-    def cancel(self, ticket: str) -> None:
-        self._tickets.discard(ticket)
-        self._launcher.cancel(ticket)
-
-    def done(self, ticket: str) -> bool:
-        return self._launcher.done(ticket)
-
-    @property
-    def running(self) -> int:
-        return self._launcher.running
-
-    def pump(self) -> None:
-        self._launcher.pump()
-
     def close(self) -> None:
-        for ticket in list(self._tickets):
-            self.cancel(ticket)
+        for ticket in self._tickets:
+            self._launcher.cancel(ticket)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._launcher, name)
 
 
 @pytest.fixture
 def warm(launcher: ZygoteLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions and commands run in this process use the shared ranks: real, and started once."""
-    monkeypatch.setattr(_session, "ZygoteLauncher", lambda device: _OnShared(launcher))
+    monkeypatch.setattr(_session, "ZygoteLauncher", lambda _: _OnShared(launcher))
 
 
 @pytest.fixture

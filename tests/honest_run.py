@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -14,9 +15,7 @@ from harness.cell._observer import Micro, Step
 from harness.cell._tolerance import TOLERANCES
 from harness.cell._twin import Twin
 
-__all__ = ["DTYPES", "HonestRun", "Small", "micro", "start_of"]
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+__all__ = ["HonestRun", "Small", "micro", "start_of", "twin_of"]
 
 
 class Small(nn.Module):
@@ -47,6 +46,20 @@ def micro(seed: int) -> Micro:
     generator = torch.Generator()
     generator.manual_seed(seed)
     return Micro((torch.randn(3, 4, generator=generator), torch.randn(3, 3, generator=generator)), {})
+
+
+def twin_of(
+    start: Mapping[str, torch.Tensor],
+    hyper: Hyper,
+    precision: str = "fp32",
+    *,
+    build: Callable[[], nn.Module] = Small,
+    clipping: float = 0.0,
+    buffers: Mapping[str, torch.dtype] = MappingProxyType({}),
+) -> Twin:
+    """A twin on the CPU."""
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    return Twin(build, start, hyper=hyper, dtype=dtype, clipping=clipping, device="cpu", buffers=buffers)
 
 
 @dataclass
@@ -87,17 +100,24 @@ class HonestRun:
             )
         self.first = dict(self.steps[0].before)
 
-    def twin(self, clipping: float = 0.0) -> Twin:
-        return Twin(Small, self.start, self.hyper, DTYPES[self.precision], clipping, "cpu", {})
+    def twin(self) -> Twin:
+        return twin_of(self.start, self.hyper, self.precision)
 
     def _weights(self, engine: Twin) -> dict[str, torch.Tensor]:
-        return {name: one.detach().to(DTYPES[self.precision]).clone() for name, one in engine.masters.items()}
+        dtype = torch.float32 if self.precision == "fp32" else torch.bfloat16
+        return {name: one.detach().to(dtype).clone() for name, one in engine.masters.items()}
 
     def judged(self) -> dict[str, ParameterVerdict]:
         """The verdicts by parameter name."""
         known = self.first | {name: one for step in self.steps for name, one in step.weights.items()}
         shapes = {name: (tuple(one.shape), tuple(one.shape)) for name, one in known.items()}
         verdicts = judge(
-            self.steps, self.shards, self.first, self.start, shapes, self.twin(), TOLERANCES[self.precision]
+            self.steps,
+            self.shards,
+            first=self.first,
+            start=self.start,
+            shapes=shapes,
+            twin=self.twin(),
+            tolerance=TOLERANCES[self.precision],
         )
         return {one.name: one for one in verdicts}

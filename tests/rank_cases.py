@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: Environment variable: the folder where cases note what a dead rank cannot tell.
 NOTES: Final = "RANK_CASES_NOTES"
 
+#: Environment variable: there is another job to wait for.
+BESIDE: Final = "RANK_CASES_BESIDE"
+
 #: Environment variable: set in all that a test starts, so that strays are found whatever they are.
 TRACE: Final = "RANK_CASES_TRACE"
 
@@ -182,9 +185,15 @@ def reads_address_zero(run: Run) -> None:
 
 @_case()
 def is_killed(run: Run) -> None:
-    if run.rank == run.world - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    wait_for_others()
+    """The others sleep: they do not notice as those in a collective do."""
+    asleep = run.folder / "asleep"
+    if run.rank < run.world - 1:
+        asleep.touch()
+        sleep_for_ever()
+    while run.world > 1 and not asleep.exists():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @_case()
@@ -295,9 +304,12 @@ def imports_einops(_: Run) -> None:
 
 
 @_case()
-def imports_einops_and_shuts(_: Run) -> None:
+def imports_einops_and_shuts(run: Run) -> None:
     """Whoever imports it from here on is kept waiting."""
     importlib.import_module("einops")
+    while os.environ.get(BESIDE) and not list(Path(os.environ[NOTES]).glob("ticking-*")):
+        run.reach("stepped")
+        time.sleep(0.02)
     Path(os.environ[NOTES], "gate").touch()
     answer(value=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from benchmarks._bounds import BOUNDS, check
 from benchmarks._cli import main
 from benchmarks._design import DesignError
+from benchmarks._exchange import await_verdicts, reporting, write_verdicts
 from benchmarks._figures import Figures
 from benchmarks._memory import Memory, private_bytes, resident_bytes, thread_count
 from benchmarks._table import render
@@ -214,6 +216,58 @@ def test_a_design_that_fails_exits_1_and_keeps_earlier_figures(
     assert status == 1
     assert "torchrun: rank 1 ended without a verdict" in capsys.readouterr().err
     assert output.read_text() == earlier
+
+
+def at_once(_seconds: float) -> bool:
+    return True
+
+
+def never_ends(_seconds: float) -> bool:
+    return False
+
+
+def test_verdicts_come_back_from_the_ranks(tmp_path: Path) -> None:
+    for rank in range(2):
+        write_verdicts(rank, tmp_path, {"head.weight": "TRAINS"})
+
+    assert await_verdicts("spawn", tmp_path, at_once) == {"head.weight": "TRAINS"}
+
+
+def raising_rank(folder: Path) -> None:
+    with reporting(1, folder):
+        print("on its way", flush=True)
+        raise ZeroDivisionError("planted")
+
+
+def test_a_rank_that_raised_is_not_waited_for(tmp_path: Path) -> None:
+    rank = multiprocessing.get_context("fork").Process(target=raising_rank, args=(tmp_path,))
+    rank.start()
+    rank.join()
+
+    with pytest.raises(DesignError, match=r"spawn: rank1 raised:(.|\n)*ZeroDivisionError: planted"):
+        await_verdicts("spawn", tmp_path, never_ends)
+    assert (tmp_path / "rank1.log").read_text() == "on its way\n"
+
+
+def test_a_rank_that_died_is_told_with_what_it_printed(tmp_path: Path) -> None:
+    write_verdicts(0, tmp_path, {"head.weight": "TRAINS"})
+    (tmp_path / "rank1.log").write_text("Segmentation fault")
+
+    with pytest.raises(DesignError, match=r"rank1 ended without a verdict; it had printed:\nSegmentation fault"):
+        await_verdicts("spawn", tmp_path, at_once)
+
+
+def test_ranks_that_never_end_are_given_up(tmp_path: Path) -> None:
+    with pytest.raises(DesignError, match=r"had not ended after 0 s; it had printed nothing"):
+        await_verdicts("spawn", tmp_path, never_ends, limit=0.0)
+
+
+def test_ranks_that_differ_are_no_measurement(tmp_path: Path) -> None:
+    write_verdicts(0, tmp_path, {"head.weight": "TRAINS"})
+    write_verdicts(1, tmp_path, {"head.weight": "NO_GRAD"})
+
+    with pytest.raises(DesignError, match="its ranks differ"):
+        await_verdicts("spawn", tmp_path, at_once)
 
 
 def test_memory_is_read_from_the_kernel() -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
-from xml.etree import ElementTree
+from typing import Final
+from xml.etree import ElementTree as ET
 
 import pytest
 from rank_world import PATIENCE, World, wait_for
 
-from harness.cell import _session
 from harness.cell._results import read_results
 from harness.cell._scratch import sweep
 from harness.cell._stack import installed_versions
@@ -107,7 +108,8 @@ def verdicts(result: pytest.RunResult) -> dict[str, str]:
 
 def properties(report: Path, name: str) -> dict[str, str]:
     """Of one test in a JUnit file."""
-    cases = [one for one in ElementTree.parse(report).iter("testcase") if one.get("name") == name]
+    tests = ET.parse(report).iter("testcase")  # noqa: S314  # pytest wrote it
+    cases = [one for one in tests if one.get("name") == name]
     assert len(cases) == 1
     return {one.get("name", ""): one.get("value", "") for one in cases[0].iter("property")}
 
@@ -123,11 +125,17 @@ def expect_answers(folder: Path) -> Path:
     return folder
 
 
-def start(pytester: pytest.Pytester, *options: str) -> subprocess.Popen[str]:
+def start(pytester: pytest.Pytester, *options: str, start_new_session: bool = False) -> subprocess.Popen[str]:
     """pytest as a process to do things to, which would take some minutes if left alone."""
     command = [sys.executable, "-m", "pytest", *options]
     return subprocess.Popen(
-        command, cwd=pytester.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=pytester.path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=start_new_session,
     )
 
 
@@ -188,7 +196,13 @@ def test_versions_are_told_once_there_is_a_case(pytester: pytest.Pytester) -> No
 @pytest.mark.usefixtures("warm")
 def test_cases_run_and_report_under_strict_markers_in_random_order(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_mine=CASES)
-    options = ["--strict-markers", "--random-order", "--thaw-stack=mine", "--junitxml=out.xml", "--thaw-results=out.jsonl"]
+    options = [
+        "--strict-markers",
+        "--random-order",
+        "--thaw-stack=mine",
+        "--junitxml=out.xml",
+        "--thaw-results=out.jsonl",
+    ]
     result = pytester.runpytest_inprocess("-v", "-rA", "--thaw-table", *options)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert verdicts(result) == {
@@ -205,12 +219,8 @@ def test_cases_run_and_report_under_strict_markers_in_random_order(pytester: pyt
             "layers.2.weight: at step 1 expected moved by *; found bit-equal to the start; in no optimizer group*",
         ],
     )
-    result.stdout.fnmatch_lines(
-        [
-            "DIFFERS: expected TRAINS (default), found RAISES: all 2 ranks raised on the way to 'loaded': "
-            "KeyError: 'no such layer'"
-        ],
-    )
+    raised = "all 2 ranks raised on the way to 'loaded': KeyError: 'no such layer'"
+    result.stdout.fnmatch_lines([f"DIFFERS: expected TRAINS (default), found RAISES: {raised}"])
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.fnmatch_lines(
         [
@@ -268,7 +278,7 @@ def test_cases_of_a_package_that_only_pytest_can_import(pytester: pytest.Pyteste
     (folder / "parts.py").write_text('WHICH = "block"\n', encoding="utf-8")
     text = CASES.replace('run.part("block")', "run.part(WHICH)")
     (folder / "test_mine.py").write_text(f"from .parts import WHICH\n{text}", encoding="utf-8")
-    (folder / "test_theirs.py").write_text(f"from .test_mine import raises\n", encoding="utf-8")
+    (folder / "test_theirs.py").write_text("from .test_mine import raises\n", encoding="utf-8")
     result = pytester.runpytest_inprocess("-v", f"--import-mode={mode}", "-k", "freezes_first or raises")
     assert verdicts(result) == {
         "freezes_first[mlp-z0]": "TRAINS",
@@ -282,43 +292,32 @@ def test_two_cases_of_one_name_are_refused(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("-q")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     one, two = pytester.path / "test_one.py", pytester.path / "test_two.py"
-    result.stdout.fnmatch_lines(
-        [
-            f"two cases are called freezes_first: in {one} and in {two}; "
-            "results and expectations know a case by its name, so rename one"
-        ]
-    )
+    advice = "results and expectations know a case by its name, so rename one"
+    result.stdout.fnmatch_lines([f"two cases are called freezes_first: in {one} and in {two}; {advice}"])
 
 
 @pytest.mark.usefixtures("warm")
 def test_logs_are_attached_where_they_tell_something(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CASES)
     result = pytester.runpytest_inprocess("-rA", "-k", "late or (first and z0)")
-    result.stdout.fnmatch_lines(["*Captured rank 0 call*", "rank 0 was here", "*Captured rank 1 call*", "rank 1 was here"])
+    result.stdout.fnmatch_lines(
+        ["*Captured rank 0 call*", "rank 0 was here", "*Captured rank 1 call*", "rank 1 was here"]
+    )
     assert len([line for line in result.outlines if "Captured rank" in line]) == 2
     result = pytester.runpytest_inprocess("-rA", "-k", "first and z0", "--thaw-show-logs")
     assert len([line for line in result.outlines if "Captured rank" in line]) in {0, 2}
 
 
-def test_warnings_of_the_launcher_reach_pytest(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Spawning(_session.InProcessLauncher):
-        def __init__(self, device: str) -> None:
-            super().__init__(device)
-            self.warnings = ["ranks are spawned, not forked: for a test"]
-
-    monkeypatch.setattr(_session, "ZygoteLauncher", Spawning)
-    monkeypatch.setattr(_session.Ahead, "result", lambda self, key, request, coming: refused(request))
-    pytester.makepyfile(CASES)
-    result = pytester.runpytest_inprocess("-k", "freezes_first", "-W", "default")
-    result.stdout.fnmatch_lines(["*PytestWarning: thawcheck: ranks are spawned, not forked: for a test*"])
-    result.assert_outcomes(failed=2, warnings=1, deselected=3)
-
-
-def refused(request: Any) -> Any:
-    from harness.cell._launch import blank_record
-    from harness.cell._merge import fill
-
-    return fill(blank_record(request, "test"), {"how": "not_started", "reason": "a test", "ranks": []}, request)
+def test_that_ranks_are_spawned_is_said_once(pytester: pytest.Pytester, quick: World) -> None:
+    """A library starts a thread when imported, after which nothing may be forked."""
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    quick.plant("transformers/__init__.py", thread)
+    pytester.makepyfile(QUICK)
+    result = pytester.runpytest_subprocess("-k", "answers and z0", timeout=120)
+    said = "ranks are spawned, not forked: the process that would fork has 2 threads"
+    result.stdout.fnmatch_lines([f"*PytestWarning: thawcheck: {said}*"])
+    result.assert_outcomes(failed=2, warnings=1, deselected=4)
+    assert quick.left() == {}
 
 
 # -- in a plain test -------------------------------------------------------------------------
@@ -376,7 +375,9 @@ def test_xdist_runs_cases_on_workers_and_writes_on_the_controller(pytester: pyte
     told = [json.loads(one["failure"]["message"]) for one in records if one["case"] == "answers"]
     assert len({one["port"] for one in told}) == 3
     assert properties(pytester.path / "out.xml", "answers[mlp-z1]")["verdict"] == "RAISES"
-    result.stdout.fnmatch_lines([" 1  ask, at once *RAISES *RAISES *RAISES *-", "4 variants, 4 as expected, 0 differ (!)"])
+    result.stdout.fnmatch_lines(
+        [" 1  ask, at once *RAISES *RAISES *RAISES *-", "4 variants, 4 as expected, 0 differ (!)"]
+    )
     assert quick.left() == {}
 
 
@@ -465,9 +466,23 @@ def test_ctrl_c_while_libraries_are_imported_leaves_nothing(pytester: pytest.Pyt
     assert quick.left() == {}
 
 
+def test_ctrl_c_reaches_xdist_workers(pytester: pytest.Pytester, quick: World) -> None:
+    """As a terminal sends it: to all processes of the group."""
+    pytester.makepyfile(QUICK)
+    lines = pytester.path / "out.jsonl"
+    with start(pytester, "-n", "2", "--thaw-results=out.jsonl", start_new_session=True) as process:
+        assert wait_for(lambda: lines.exists() and len(read_results(lines)) >= 3)
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert quick.left() == {}
+
+
 def test_a_debugger_enters_the_case(pytester: pytest.Pytester) -> None:
     """In process, in a world of one, one case after another; with the real libraries."""
-    text = CASES.replace('    raise KeyError("no such layer")', '    layer = "unheard of"\n    raise KeyError("no such layer")')
+    text = CASES.replace(
+        '    raise KeyError("no such layer")', '    layer = "unheard of"\n    raise KeyError("no such layer")'
+    )
     pytester.makepyfile(test_mine=text.replace("def test_plain():\n    pass", ""), test_plain=AFTER_DEBUGGING)
     options = ["--pdb", "-v", "--thaw-results=out.jsonl", "test_mine.py", "test_plain.py"]
     commands = "p 'in', layer\nc\nq\n"
@@ -500,6 +515,19 @@ import os
 def test_environment():
     assert not {"RANK", "WORLD_SIZE", "MASTER_PORT", "DS_ACCELERATOR"} & set(os.environ)
 """
+
+
+def test_folders_of_ranks_are_kept_when_asked_for(pytester: pytest.Pytester, quick: World) -> None:
+    """Each stays where the record says, whatever starts next."""
+    pytester.makepyfile(QUICK)
+    pytester.runpytest_subprocess("-k", "answers_after", "--thaw-keep", "--thaw-results=out.jsonl", timeout=120)
+    (record,) = read_results(pytester.path / "out.jsonl")
+    (note,) = (one for one in record["notes"] if "kept" in one)
+    folder = Path(note.removeprefix("the folder of the ranks is kept: "))
+    sweep()
+    assert {one.name for one in folder.iterdir()} >= {"rank0.log", "rank1.log"}
+    shutil.rmtree(folder)
+    assert quick.left() == {}
 
 
 # -- options ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 import rank_cases
-from rank_world import World, answer, new_world, request, run, wait_for
+from rank_world import World, answer, new_world, request, run
 
 from harness.cell import Case, Verdict, _limits
 from harness.cell._launch import ZygoteLauncher, blank_record
@@ -116,6 +116,16 @@ def test_a_death_is_told_at_once_with_its_signal_and_rank(
     assert record.seconds["total"] < AT_ONCE
 
 
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_death_is_told_at_once_though_no_other_rank_notices(launcher: ZygoteLauncher, world: int) -> None:
+    record = run(launcher, rank_cases.is_killed, world=world)
+    assert record.verdict is Verdict.CRASH, record.headline
+    assert record.failure is not None
+    assert record.failure.ranks == [world - 1]
+    assert ["in sleep_for_ever" in stack for stack in record.stacks.values()] == [True] * (world - 1)
+    assert record.seconds["total"] < AT_ONCE
+
+
 def test_a_segmentation_fault_shows_where(launcher: ZygoteLauncher) -> None:
     record = run(launcher, rank_cases.reads_address_zero, world=2)
     assert "Segmentation fault" in record.stacks["1"]
@@ -156,6 +166,13 @@ def test_when_one_raises_its_blocked_peers_are_ended_at_once(
     assert "in wait_for_others" in record.stacks["0"]
     assert "in wait_for_others" in record.stacks["1"]
     assert record.seconds["total"] < AT_ONCE
+
+
+def test_the_log_of_a_rank_that_raised_ends_with_its_traceback(launcher: ZygoteLauncher) -> None:
+    outcome = launcher.result(launcher.submit(request(rank_cases.raises_on_the_last_rank, world=2)))
+    assert "Traceback" not in outcome.logs[0]
+    assert "in raises_on_the_last_rank" in outcome.logs[1]
+    assert outcome.logs[1].endswith("ValueError: only here\n")
 
 
 def test_what_all_ranks_raise_is_told_once(launcher: ZygoteLauncher) -> None:
@@ -264,10 +281,11 @@ def test_ranks_that_tick_while_the_zygote_is_busy_do_not_hang(world: World) -> N
     """It hears their ticks late, after importing what another job had to import."""
     gate = world.notes / "gate"
     world.plant("einops/__init__.py", f"import os, time\nwhile os.path.exists({str(gate)!r}): time.sleep(0.01)\n")
+    world.patch.setenv(rank_cases.BESIDE, "yes")
     launcher = ZygoteLauncher()
+    imports = launcher.submit(request(rank_cases.imports_einops_and_shuts))
     ticks = launcher.submit(request(rank_cases.ticks_until_told, deadline=SHORT))
-    assert wait_for(lambda: world.told("ticking"))
-    run(launcher, rank_cases.imports_einops_and_shuts)
+    launcher.result(imports)
     time.sleep(2 * SHORT)
     gate.unlink()
     (world.notes / "go").touch()
@@ -282,16 +300,17 @@ def test_a_log_is_cut_at_its_beginning() -> None:
     outcome = launcher.result(launcher.submit(request(rank_cases.fills_its_log)))
     launcher.close()
     assert answer(outcome.record) == "printed"
-    assert outcome.logs[0].endswith("line 99999\n")
+    assert "line 99999\nTraceback" in outcome.logs[0]
     assert len(outcome.logs[0]) < 100_000
 
 
 def test_what_libraries_say_on_import_is_in_no_log(world: World) -> None:
     world.plant("accelerate/__init__.py", "print('said once')")
+    world.patch.delenv("PYTHONUNBUFFERED", raising=False)
     launcher = ZygoteLauncher()
     outcome = launcher.result(launcher.submit(request(rank_cases.raises_on_every_rank, world=2)))
     launcher.close()
-    assert outcome.logs == ["", ""]
+    assert ["said once" in log for log in outcome.logs] == [False, False]
 
 
 # -- where forking is unsafe -----------------------------------------------------------------

@@ -160,7 +160,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_lock_that_its_owner_removes_meanwhile_is_no_lock(file: ResultsFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first run ends between the moments when the second opens its lock and takes it."""
     take = ResultsFile._take
-    opened = []
+    opened: list[int] = []
 
     def end_first(self: ResultsFile, lock: Any) -> None:
         if not opened:
@@ -229,7 +229,9 @@ def test_results_survive_a_kill_and_a_second_run_is_refused(
     command = [sys.executable, "-m", "pytest", "--thaw-results=out.jsonl"]
     with subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.DEVNULL) as first:
         assert wait_for(lambda: len(read_results(path)) == 2)
-        second = subprocess.run(command, cwd=pytester.path, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        second = subprocess.run(
+            command, cwd=pytester.path, capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
         assert second.returncode == pytest.ExitCode.USAGE_ERROR
         assert second.stderr.splitlines() == [
             f"ERROR: another run (process {first.pid}) is writing out.jsonl; wait for it, or name another file",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from honest_run import DTYPES, Small, micro, start_of
+from honest_run import Small, micro, start_of, twin_of
 
 from harness.cell import Hyper
 from harness.cell._observer import Micro
@@ -15,13 +15,8 @@ _ADAMW = Hyper(lr=0.05, weight_decay=0.2)
 _SGD = Hyper(optimizer="SGD", lr=0.3, momentum=0.9, weight_decay=0.2)
 
 
-def make(
-    hyper: Hyper = _ADAMW,
-    precision: str = "fp32",
-    clipping: float = 0.0,
-    buffers: dict[str, torch.dtype] | None = None,
-) -> Twin:
-    return Twin(Small, start_of(0), hyper, DTYPES[precision], clipping, "cpu", buffers or {})
+def make(hyper: Hyper = _ADAMW, precision: str = "fp32", clipping: float = 0.0) -> Twin:
+    return twin_of(start_of(0), hyper, precision, clipping=clipping)
 
 
 def shards_of(number: int, ranks: int, micros: int) -> list[list[Micro]]:
@@ -51,7 +46,7 @@ def test_it_trains_as_one_process_on_all_shards_does(hyper: Hyper, clipping: flo
 
         optimizer.zero_grad()
         losses = [model(*one.args) for micros_of_rank in shards for one in micros_of_rank]
-        torch.stack(losses).mean().backward()
+        torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None
             assert_close(twin.grads[name], parameter.grad)
@@ -145,7 +140,7 @@ def test_a_parameter_that_takes_no_part_is_not_decayed() -> None:
             self.spare = torch.nn.Parameter(torch.ones(2))
 
     start = {**start_of(0), "spare": torch.ones(2)}
-    twin = Twin(Spare, start, _ADAMW, torch.float32, 0.0, "cpu", {})
+    twin = twin_of(start, _ADAMW, build=Spare)
 
     twin.step(shards_of(0, 1, 1), frozenset(start), {"spare": torch.ones(2)})
 
@@ -212,7 +207,7 @@ def test_buffers_take_the_dtype_that_the_engine_gave_them() -> None:
     start = {**start_of(0), "kept": torch.tensor([0.2])}
     dtypes = {"kept": torch.float32, "rounded": torch.bfloat16}
 
-    twin = Twin(Buffered, start, _ADAMW, torch.bfloat16, 0.0, "cpu", dtypes)
+    twin = twin_of(start, _ADAMW, "bf16", build=Buffered, buffers=dtypes)
 
     buffers = dict(twin._model.named_buffers())
     assert torch.equal(buffers["kept"], torch.tensor([0.2]))

@@ -77,9 +77,7 @@ def test_a_clean_run_trains(launcher: ZygoteLauncher, case: Case, options: Optio
 
 @pytest.mark.parametrize("world", [1, 3, 4])
 @pytest.mark.parametrize("options", clean.WORLDS, ids=lambda one: one.id)
-def test_a_clean_run_trains_on_any_number_of_ranks(
-    launcher: ZygoteLauncher, options: Options, world: int
-) -> None:
+def test_a_clean_run_trains_on_any_number_of_ranks(launcher: ZygoteLauncher, options: Options, world: int) -> None:
     record = measure(launcher, clean.adamw, options, world)
 
     assert_trains(record, options)
@@ -195,9 +193,7 @@ FAULTS = (
         _MOVED_ERROR,
         "update",
     ),
-    Fault(
-        updates.weight_decay_lost, Verdict.WRONG_UPDATE, None, "step 1", _MOVED_WITHIN, _MOVED_ERROR, "update"
-    ),
+    Fault(updates.weight_decay_lost, Verdict.WRONG_UPDATE, None, "step 1", _MOVED_WITHIN, _MOVED_ERROR, "update"),
     Fault(
         updates.clipped_at_another_norm,
         Verdict.WRONG_UPDATE,

@@ -48,7 +48,8 @@ def reduced_grad(parameter: torch.nn.Parameter) -> torch.Tensor | None:
     which for a parameter unfrozen after the engine is all there is.
     """
     if hasattr(parameter, "ds_id"):
-        return parameter._z3_optimizer.get_fp32_grad_for_param(parameter)  # type: ignore[attr-defined,no-any-return]
+        optimizer: Any = parameter._z3_optimizer  # type: ignore[attr-defined]  # noqa: SLF001
+        return optimizer.get_fp32_grad_for_param(parameter)  # type: ignore[no-any-return]
     if getattr(parameter, "_hp_mapping", None) is not None or hasattr(parameter, "get_full_hp_grad"):
         return parameter.get_full_hp_grad()  # type: ignore[attr-defined,no-any-return]
     return parameter.grad
@@ -58,16 +59,17 @@ def master_weight(parameter: torch.nn.Parameter, optimizer: Any) -> torch.Tensor
     """The fp32 weight that the optimizer steps, where it keeps one.  Collective at stages 1 to 3."""
     # Below fp32, stage 0 keeps whole masters in lists beside those of the model's own weights;
     # safe_get_full_fp32_param does not know of them (read in 0.19.8).
-    for models, masters in zip(getattr(optimizer, "fp16_groups", ()), getattr(optimizer, "fp32_groups", ())):
-        for one, master in zip(models, masters):
+    halves, masters = getattr(optimizer, "fp16_groups", ()), getattr(optimizer, "fp32_groups", None)
+    for group, of_group in zip(halves, masters, strict=True) if masters else ():
+        for one, master in zip(group, of_group, strict=True):
             if one is parameter:
                 return master  # type: ignore[no-any-return]
     from deepspeed.utils import safe_get_full_fp32_param
 
     flag = parameter.requires_grad
     # ZeRO-3 has no answer where the flag is off, and does not ask the ranks where it is on.
-    parameter.requires_grad_(True)
+    parameter.requires_grad = True
     try:
         return safe_get_full_fp32_param(parameter)  # type: ignore[no-any-return]
     finally:
-        parameter.requires_grad_(flag)
+        parameter.requires_grad = flag

@@ -61,7 +61,7 @@ class Keeper:
 
     def begin(self, job: Message, number: int, refusal: str = "") -> None:
         """Start the rank of the job ``number``, unless there is a ``refusal``."""
-        self._rank = None
+        self._rank, self._port = None, job["port"]
         self.state = State(job=number, beat=self.state.beat, stopped=self._stopped, cannot=refusal)
         if refusal:
             return
@@ -118,7 +118,7 @@ class Keeper:
             self._selector.unregister(rank.channel)
         rank.channel.close()
         end_orphans(keep=list(self._spare))
-        clear_shared_memory(rank.pid)
+        clear_shared_memory(rank.pid, port=self._port)
         shutil.rmtree(rank.log.parent, ignore_errors=True)
 
     def _drain(self) -> None:

@@ -54,6 +54,7 @@ class Watch:
         self._heard = [self.now] * self.world
         self._beats = [0] * self.world
         self._progress = self.now
+        self._refused: float | None = None
         self._raised: float | None = None
         self._stopped: float | None = None
 
@@ -69,6 +70,8 @@ class Watch:
             before = self.states[rank]
             if (state.ticks, state.kind) != (before.ticks, before.kind):
                 self._progress = now
+            if state.cannot and self._refused is None:
+                self._refused = now
             if state.kind and rank not in self.reported:
                 self.reported[rank] = now
                 if state.kind != "done" and self._raised is None:
@@ -90,8 +93,10 @@ class Watch:
 
     def over(self, now: float) -> str:
         """How the job ended; empty while it goes on."""
-        if any(state.cannot for state in self.states):
-            return "not_started"
+        if self._refused is not None:
+            # The others, which may have a reason of their own, are about as far.
+            late = now >= self._refused + _limits.PEER_GRACE
+            return "not_started" if late or all(state.cannot for state in self.states) else ""
         if len(self.reported) == self.world:
             return "reported" if self._raised is None else "raised"
         lost = any(state.dead for state in self.states) or set(self.gone(now)) - set(self.reported)

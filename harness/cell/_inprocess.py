@@ -19,7 +19,7 @@ from harness.cell._device import DEVICES
 from harness.cell._launch import Outcome, Request, blank_record, missing_libraries, missing_text
 from harness.cell._merge import fill
 from harness.cell._preload import Preload
-from harness.cell._scratch import new_scratch
+from harness.cell._scratch import keep_folder, new_scratch
 from harness.cell._wire import Message
 
 __all__ = ["InProcessLauncher"]
@@ -83,9 +83,9 @@ class InProcessLauncher:
         folder.mkdir()
         rank = {"rank": 0, "signal": None, "exit": None, "blocked": False, "log": "", "stack": ""}
         rank |= self._perform(request, folder)
-        if not request.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-        return fill(record, {"how": "reported", "ranks": [rank]}, request)
+        kept = str(keep_folder(folder)) if request.keep else ""
+        shutil.rmtree(folder, ignore_errors=True)
+        return fill(record, {"how": "reported", "ranks": [rank], "kept": kept}, request)
 
     def _perform(self, request: Request, folder: Path) -> Message:
         """Moment and outcome of the only rank."""

@@ -54,6 +54,7 @@ def relative_error(found: torch.Tensor, wanted: torch.Tensor, scale: torch.Tenso
 def judge(
     steps: Sequence[Step],
     shards: Sequence[Sequence[Sequence[Micro]]],
+    *,
     first: Mapping[str, torch.Tensor],
     start: Mapping[str, torch.Tensor],
     shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
@@ -202,7 +203,8 @@ class _Parameter:
         if not error <= tolerance.update:
             moved = _largest(weight.float() - step.before[self.name].float())
             expected = f"moved by {step_size:.2e}, within {tolerance.update:g}"
-            self._add(Verdict.WRONG_UPDATE, number, moment, expected, f"moved by {moved:.2e}, relative error {error:.2e}")
+            found = f"moved by {moved:.2e}, relative error {error:.2e}"
+            self._add(Verdict.WRONG_UPDATE, number, moment, expected, found)
 
     def _add(self, verdict: Verdict, step: int, moment: str, expected: str, found: str) -> None:
         self.findings.append(Finding(verdict, moment, expected, found, step))

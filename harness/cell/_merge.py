@@ -26,6 +26,8 @@ def fill(record: CaseRecord, done: Message, request: Request) -> Outcome:
     record.stacks = {
         str(rank["rank"]): rank["stack"].strip() for rank in ranks if rank["stack"].strip() and _worth(rank)
     }
+    if done.get("kept"):
+        record.notes.append(f"the folder of the ranks is kept: {done['kept']}")
     malformed = [rank for rank in ranks if (rank["outcome"] or {}).get("kind") == "malformed"]
     if malformed:
         outcome.malformed = malformed[0]["outcome"]["message"]
@@ -151,8 +153,7 @@ def _sentence(record: CaseRecord) -> str:
     more = f" and {len(worst) - 1} more" if len(worst) > 1 else ""
     where = f" (rank {first.rank})" if first.rank is not None else ""
     return (
-        f"{len(worst)}{of}, {first.name}{more}: at {first.moment}{where} "
-        f"expected {first.expected}; found {first.found}"
+        f"{len(worst)}{of}, {first.name}{more}: at {first.moment}{where} expected {first.expected}; found {first.found}"
     )
 
 

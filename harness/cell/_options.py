@@ -79,7 +79,7 @@ def grid(models: Sequence[str], stages: Sequence[int], **fixed: Any) -> Iterator
     lower stages have one variant each.
     """
     for model, stage in itertools.product(models, stages):
-        if stage < 3:
+        if stage != 3:
             yield Options(model=model, stage=stage, **fixed)
             continue
         for init, persistence in itertools.product(("plain", "zero_init"), ("zero", "default")):

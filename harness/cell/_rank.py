@@ -197,7 +197,6 @@ def failure_outcome(error: BaseException, run: Run | None) -> Message:
         "moment": run.moment if run else "start",
         "type": type(error).__name__,
         "message": str(error),
-        "traceback": "".join(traceback.format_exception(error)),
     }
 
 
@@ -216,6 +215,7 @@ def rank_main(job: Message, rank: int, channel: Channel, stack: Path) -> NoRetur
 
         before = set(sys.modules)
         me = os.getpid()
+        said = ""
         try:
             tick()
             sys.meta_path.insert(0, _ImportTicks(tick))
@@ -233,15 +233,17 @@ def rank_main(job: Message, rank: int, channel: Channel, stack: Path) -> NoRetur
             outcome = perform(job, run)
         except BaseException as error:  # noqa: BLE001  # SystemExit of the code under test is a finding too
             outcome = failure_outcome(error, run)
-        if os.getpid() != me:
-            # A child that the code under test forked came back through the case: not for us to hear.
-            print(outcome.get("traceback", ""), file=sys.stderr)
-            os._exit(outcome["kind"] != "done")
-        if rank == 0:
-            outcome["modules"] = sorted(set(sys.modules) - before)
+            said = "".join(traceback.format_exception(error))
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the code under test may have closed or replaced it
                 stream.flush()
+        with contextlib.suppress(OSError):
+            os.write(2, said.encode(errors="replace"))
+        if os.getpid() != me:
+            # A child that the code under test forked came back through the case: not for us to hear.
+            os._exit(outcome["kind"] != "done")
+        if rank == 0:
+            outcome["modules"] = sorted(set(sys.modules) - before)
         channel.send(outcome)
         # Sockets of the group stay open until the supervisor has heard every rank: a peer would
         # take our leaving for a failure of its own.

@@ -16,6 +16,16 @@ __all__ = ["SCHEMA", "CaseRecord", "Failure", "ParameterVerdict"]
 SCHEMA = 1
 
 
+def _told(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults."""
+    plain = {}
+    for one in dataclasses.fields(record):
+        default = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+        if (value := getattr(record, one.name)) != default:
+            plain[one.name] = value
+    return plain
+
+
 @dataclass(frozen=True)
 class ParameterVerdict:
     """One parameter: what was meant, what was seen, and where they first parted."""
@@ -29,7 +39,7 @@ class ParameterVerdict:
     local_shape: Sequence[int]
     full_shape: Sequence[int]
     #: index of the optimizer group that holds it; None when no group does
-    group: int | None
+    group: int | None = None
     moment: str = ""
     expected: str = ""
     found: str = ""
@@ -52,15 +62,13 @@ class ParameterVerdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Without the fields that say nothing, since a line has one of these per parameter."""
-        plain = dataclasses.asdict(self)
-        plain["verdict"] = str(self.verdict)
-        return {key: value for key, value in plain.items() if value is not None and value != ""}
+        return _told(self) | {"verdict": str(self.verdict)}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> ParameterVerdict:
         known = {one.name for one in dataclasses.fields(cls)}
         kept = {key: value for key, value in plain.items() if key in known}
-        return cls(**{"group": None, **kept, "verdict": Verdict(plain["verdict"])})
+        return cls(**{**kept, "verdict": Verdict(plain["verdict"])})
 
 
 @dataclass(frozen=True)
@@ -100,12 +108,12 @@ class CaseRecord:
     as_expected: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        plain = {key: getattr(self, key) for key in (one.name for one in dataclasses.fields(self))}
-        plain["schema"] = SCHEMA
-        plain["verdict"] = str(self.verdict)
-        plain["failure"] = dataclasses.asdict(self.failure) if self.failure else None
-        plain["parameters"] = [one.as_dict() for one in self.parameters]
-        return {key: value for key, value in plain.items() if value not in (None, {}, [])}
+        plain = _told(self) | {"schema": SCHEMA, "verdict": str(self.verdict)}
+        if self.failure:
+            plain["failure"] = dataclasses.asdict(self.failure)
+        if self.parameters:
+            plain["parameters"] = [one.as_dict() for one in self.parameters]
+        return plain
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> CaseRecord:

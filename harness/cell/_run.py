@@ -262,19 +262,19 @@ class Run:
         verdicts = judge(
             steps,
             self._all_shards(),
-            self._observer.first_weights,
-            self._start,
-            self._observer.shapes,
-            Twin(
+            first=self._observer.first_weights,
+            start=self._start,
+            shapes=self._observer.shapes,
+            twin=Twin(
                 self._build,
                 self._start,
-                self.hyper,
-                _DTYPES[self.options.precision],
-                self.options.clipping,
-                self.device,
-                self._observer.buffers,
+                hyper=self.hyper,
+                dtype=_DTYPES[self.options.precision],
+                clipping=self.options.clipping,
+                device=self.device,
+                buffers=self._observer.buffers,
             ),
-            TOLERANCES[self.options.precision],
+            tolerance=TOLERANCES[self.options.precision],
         )
         for state, trained in self._saved:
             lost = judge_saved(state, trained)

@@ -18,7 +18,7 @@ from typing import Final
 
 from harness.cell._processes import end_marked, start_time
 
-__all__ = ["MARK", "clear_shared_memory", "new_scratch", "remember_pids", "reserve_space", "sweep"]
+__all__ = ["MARK", "clear_shared_memory", "keep_folder", "new_scratch", "remember_pids", "reserve_space", "sweep"]
 
 #: Environment variable that marks what an owner starts; its value is in the owner's folder.
 MARK: Final = "THAWCHECK_MARK"
@@ -68,6 +68,12 @@ def sweep() -> None:
         for port in _numbers(folder / "ports"):
             clear_shared_memory(port=port)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_folder(folder: Path) -> Path:
+    """Move a job's folder to where nothing removes it; where that is."""
+    kept = Path(tempfile.mkdtemp(prefix=f"kept-{folder.name}-", dir=_base()))
+    return folder.rename(kept)  # in the place of the empty one
 
 
 def reserve_space(folder: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from harness.cell import _limits
 from harness.cell._processes import end_orphans, spent
 from harness.cell._ranks import RankProcess, Starter
-from harness.cell._scratch import clear_shared_memory, remember_pids, reserve_space
+from harness.cell._scratch import clear_shared_memory, keep_folder, remember_pids, reserve_space
 from harness.cell._wire import Message
 
 __all__ = ["Supervisor", "ask_for_stacks", "end_rank", "reaped", "view"]
@@ -129,13 +129,12 @@ class Supervisor:
 
     def poll(self) -> float | None:
         """Advance every job; seconds until something is due, None when nothing runs."""
+        # Once for all: ending one job may take seconds, in which ticks of the others go unread.
         now = time.monotonic()
         for job in list(self._jobs.values()):
-            late = now >= self._due(job)
             for rank in job.ranks:
-                # The last words of the dead; and when time is up, what came in while we were busy.
-                if (reaped(rank) or late) and not rank.outcome:
-                    self._hear(job, rank)
+                if reaped(rank) and not rank.outcome:
+                    self._last_words(job, rank)
             self._advance(job, now)
         due = [self._due(job) for job in self._jobs.values()]
         return max(0.0, min(due) - time.monotonic()) if due else None
@@ -164,8 +163,8 @@ class Supervisor:
             self._report({"op": "idle", "id": job.message["id"], "ranks": []})
         job.spent, job.look_at = ticks, now + _limits.IDLE
 
-    def _hear(self, job: _Job, rank: RankProcess) -> None:
-        """Read all that a rank has sent."""
+    def _last_words(self, job: _Job, rank: RankProcess) -> None:
+        """Read what a rank that just died had still sent."""
         while not rank.channel.closed and select.select([rank.channel], [], [], 0)[0]:
             self.readable((job, rank))
 
@@ -198,10 +197,11 @@ class Supervisor:
         self._end(job)
         clear_shared_memory(*(rank.pid for rank in job.ranks), port=job.message.get("port"))
         ranks = [view(rank) for rank in job.ranks]
-        if not job.message.get("keep"):
-            shutil.rmtree(job.folder, ignore_errors=True)
+        kept = str(keep_folder(job.folder)) if job.message.get("keep") else ""
+        shutil.rmtree(job.folder, ignore_errors=True)
         seconds = time.monotonic() - job.started
-        self._report({"op": "done", "id": job.message["id"], "how": how, "seconds": seconds, "ranks": ranks})
+        done = {"op": "done", "id": job.message["id"], "how": how, "seconds": seconds, "ranks": ranks, "kept": kept}
+        self._report(done)
 
     def _end(self, job: _Job) -> None:
         """End the ranks, and all that they started."""

@@ -29,6 +29,7 @@ class Twin:
         self,
         build: Callable[[], torch.nn.Module],
         start: Mapping[str, torch.Tensor],
+        *,
         hyper: Hyper,
         dtype: torch.dtype,
         clipping: float,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from pathlib import Path
 from typing import Any
 
 from harness.cell._case import Case, MalformedCase
 from harness.cell._catalog import UnknownCase, find
 from harness.cell._device import DEVICES
-from harness.cell._expect import ExpectationError
+from harness.cell._expect import ExpectationError, default_folder
 from harness.cell._launch import LauncherFailed
 from harness.cell._options import Options
 from harness.cell._results import as_line
@@ -42,6 +43,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--world", type=int, metavar="N", help="number of ranks (default: what the case says)")
     parser.add_argument("--device", choices=sorted(DEVICES), default="cpu", help="default: cpu")
     parser.add_argument("--deadline", type=float, metavar="SECONDS", help="seconds without progress that make a HANG")
+    parser.add_argument("--expected", type=Path, metavar="DIR", help="folder of expected verdicts (default: the shipped)")
     parser.add_argument("--show-logs", action="store_true", help="print what every rank printed")
     parser.add_argument("--json", action="store_true", help="print the record as one JSON line per variant")
     parser.set_defaults(execute=_execute)
@@ -50,9 +52,12 @@ def add_to(commands: Any) -> None:
 def _execute(args: argparse.Namespace) -> Exit:
     given = {name: getattr(args, name) for name in ("world", "deadline") if getattr(args, name) is not None}
     faults = [f"--{name} must be positive, found {one:g}" for name, one in given.items() if not 0 < one < math.inf]
+    if args.expected is not None and not args.expected.is_dir():
+        faults.append(f"--expected: there is no folder {args.expected}")
     if faults:
         raise Usage("; ".join(faults))
-    session = Session(Settings(device=args.device, deadline=args.deadline, world=args.world, show_logs=args.show_logs))
+    expected = args.expected or default_folder()
+    session = Session(Settings(device=args.device, expected=expected, deadline=args.deadline, world=args.world))
     worst = Exit.OK
     try:
         case = find(args.case)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from planted.scene import COMPOSED, EVERYWHERE, FEW, SGD, block_engine
 
 from harness.cell import Hyper, Options, case, freeze_except
-from harness.cell._patterns import matches
 from harness.cell._twin import Twin
+from planted.scene import COMPOSED, EVERYWHERE, FEW, SGD, block_engine, engine_given, head_apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,17 +41,10 @@ def sgd(run: Run) -> None:
 @case(kind="CONTROL", variants=FEW)
 def two_groups(run: Run) -> None:
     """Two optimizer groups with equal settings."""
-    import deepspeed
-
     model = run.model()
     parts = run.part("block") + run.part("head")
     freeze_except(model, parts)
-    groups: list[dict[str, Any]] = [{"params": []}, {"params": []}]
-    for name, one in model.named_parameters():
-        groups[matches(name, run.part("head"))]["params"].append(one)
-    with run.watching():
-        engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=run.config())
-    run.train(engine, intent=parts)
+    run.train(engine_given(run, model, head_apart(run, model)), intent=parts)
 
 
 @case(kind="CONTROL", variants=[Options(model="mlp", stage=3, precision=p) for p in ("fp32", "bf16")])
@@ -79,12 +71,12 @@ def stage_0_bf16_adamw_with_that_step(run: Run) -> None:
     """The same with a twin that takes a step on zero gradients first, as DeepSpeed does."""
     update = Twin._update
 
-    def update_after_zero(twin: Twin, intent: frozenset[str], found: Mapping[str, torch.Tensor]) -> None:
-        if twin._optimizer is None:
-            gradients, twin.grads = twin.grads, {name: torch.zeros_like(twin.masters[name]) for name in intent}
-            update(twin, intent, {})
-            twin.grads = gradients
-        update(twin, intent, found)
+    def update_after_zero(self: Twin, intent: frozenset[str], found: Mapping[str, torch.Tensor]) -> None:
+        if self._optimizer is None:
+            own, self.grads = self.grads, {name: torch.zeros_like(self.masters[name]) for name in intent}
+            update(self, intent, {})
+            self.grads = own
+        update(self, intent, found)
 
     Twin._update = update_after_zero  # type: ignore[method-assign]
     run.train(block_engine(run), intent=run.part("block"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from planted import sabotage
-from planted.scene import EVERYWHERE, FEW, TRAINED, block_engine, trained
 
 from harness.cell import Options, case
+from planted import sabotage
+from planted.scene import EVERYWHERE, FEW, TRAINED, block_engine, trained
 
 if TYPE_CHECKING:
     from harness.cell._run import Run

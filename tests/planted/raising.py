@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from harness.cell import Options, case
 from planted.scene import block_engine
 
-from harness.cell import Options, case
-
 if TYPE_CHECKING:
-
     from harness.cell._run import Run
 
 _VARIANTS = (Options(stage=0), Options(stage=3))

@@ -21,10 +21,9 @@ __all__ = [
     "scale_gradient",
     "scale_step",
     "skip_reduction",
-    "undo_step",
 ]
 
-Change = Callable[[torch.Tensor], None]
+Change = Callable[[torch.Tensor], object]
 
 
 def scale_gradient(parameter: torch.nn.Parameter, factor: float, micro_batches: range | None = None) -> None:
@@ -38,7 +37,7 @@ def scale_gradient(parameter: torch.nn.Parameter, factor: float, micro_batches: 
         call = next(calls)
         return gradient * factor if micro_batches is None or call in micro_batches else gradient
 
-    parameter.register_hook(scaled)
+    parameter.register_hook(scaled)  # type: ignore[no-untyped-call]
 
 
 def skip_reduction(engine: Any, stage: int, parameter: torch.nn.Parameter) -> None:
@@ -51,10 +50,11 @@ def skip_reduction(engine: Any, stage: int, parameter: torch.nn.Parameter) -> No
         reduce = getattr(owner, name)
 
         def reduce_all_but_one(*args: Any, **kwargs: Any) -> None:
-            local = None if parameter.grad is None else parameter.grad.clone()
+            own = parameter.grad
+            kept = None if own is None else own.clone()
             reduce(*args, **kwargs)
-            if local is not None:
-                parameter.grad.copy_(local)
+            if own is not None and kept is not None:
+                own.copy_(kept)
 
         setattr(owner, name, reduce_all_but_one)
 
@@ -62,20 +62,15 @@ def skip_reduction(engine: Any, stage: int, parameter: torch.nn.Parameter) -> No
 def _keep_local_partition(optimizer: Any, parameter: torch.nn.Parameter) -> None:
     partition_grads = optimizer.partition_grads
 
-    def keep(parameters: list[Any], partitions: list[torch.Tensor]) -> Any:
+    def keep(parameters: list[torch.nn.Parameter], partitions: list[torch.Tensor]) -> Any:
         for number, one in enumerate(parameters):
-            if one is parameter:
+            if one is parameter and one.grad is not None:
                 size = partitions[number].numel()
                 start = size * torch.distributed.get_rank()
                 partitions[number] = one.grad.flatten()[start : start + size].clone()
         return partition_grads(parameters, partitions)
 
     optimizer.partition_grads = keep
-
-
-def undo_step(engine: Any, stage: int, parameter: torch.nn.Parameter) -> None:
-    """Have the optimizer's step leave ``parameter`` where it was."""
-    scale_step(engine, stage, parameter, 0.0)
 
 
 def scale_step(engine: Any, stage: int, parameter: torch.nn.Parameter, factor: float) -> None:

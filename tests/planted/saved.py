@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from planted.scene import FEW, FROZEN, TRAINED, block_engine
 
 from harness.cell import Options, case
+from planted.scene import FEW, FROZEN, TRAINED, block_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 State = dict[str, torch.Tensor]
 
 
-def save_and_read(run: Run, spoil: Callable[[State], None] | None = None, *, trained_only: bool = False) -> Any:
+def save_and_read(run: Run, spoil: Callable[[State], object] | None = None, *, trained_only: bool = False) -> Any:
     """Train, save, let one rank spoil the file, read it back."""
     engine = block_engine(run, zero_optimization={"stage3_gather_16bit_weights_on_model_save": True})
     run.train(engine, intent=run.part("block"), steps=1)

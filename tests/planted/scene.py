@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from harness.cell import Hyper, Options, freeze_except
+from harness.cell._patterns import matches
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +61,23 @@ def block_engine(run: Run, *, hyper: Hyper | None = None, **config: Any) -> Any:
     freeze_except(model, run.part("block"))
     # ZeRO takes SGD only when told that this is meant.
     return run.engine(model, hyper=hyper, zero_allow_untested_optimizer=True, **config)
+
+
+def engine_given(run: Run, model: torch.nn.Module, parameters: list[Any]) -> Any:
+    """An engine that is given these parameters, or groups of them, and not simply all."""
+    import deepspeed  # noqa: PLC0415  # pytest imports the cases, too, and has no need of it
+
+    with run.watching():
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=parameters, config=run.config())
+    return engine
+
+
+def head_apart(run: Run, model: torch.nn.Module, **of_the_head: float) -> list[dict[str, Any]]:
+    """Two optimizer groups, the second with the head and settings of its own."""
+    groups: list[dict[str, Any]] = [{"params": []}, {"params": [], **of_the_head}]
+    for name, one in model.named_parameters():
+        groups[matches(name, run.part("head"))]["params"].append(one)
+    return groups
 
 
 def trained(run: Run, module: torch.nn.Module) -> torch.nn.Parameter:

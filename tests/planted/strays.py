@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.cell import Hyper, Options, case, freeze_except
 from planted import sabotage
 from planted.scene import EVERYWHERE, FEW, block_engine, frozen
-
-from harness.cell import Hyper, Options, case, freeze_except
 
 if TYPE_CHECKING:
     from harness.cell._run import Run

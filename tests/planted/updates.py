@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from planted import sabotage
-from planted.scene import EVERYWHERE, FEW, FROZEN, SGD, TRAINED, block_engine, trained
 
 from harness.cell import Hyper, Options, case, freeze_except
-from harness.cell._patterns import matches
+from planted import sabotage
+from planted.scene import EVERYWHERE, FEW, FROZEN, SGD, TRAINED, block_engine, engine_given, head_apart, trained
 
 if TYPE_CHECKING:
     from harness.cell._run import Run
@@ -26,14 +25,10 @@ def step_skipped(run: Run) -> None:
 @case(kind="CONTROL", variants=FEW)
 def left_out_of_the_optimizer(run: Run) -> None:
     """One trained parameter is not among those that the engine was given."""
-    import deepspeed
-
     model = run.model()
     freeze_except(model, run.part("block"))
     given = [one for name, one in model.named_parameters() if name != TRAINED[run.options.model]]
-    with run.watching():
-        engine, *_ = deepspeed.initialize(model=model, model_parameters=given, config=run.config())
-    run.train(engine, intent=run.part("block"))
+    run.train(engine_given(run, model, given), intent=run.part("block"))
 
 
 @case(kind="CONTROL", variants=EVERYWHERE)
@@ -47,17 +42,11 @@ def step_one_per_cent_longer(run: Run) -> None:
 @case(kind="CONTROL", variants=FEW)
 def another_groups_learning_rate(run: Run) -> None:
     """Two optimizer groups; the head is stepped with a learning rate of its own."""
-    import deepspeed
-
     model = run.model()
     parts = run.part("block") + run.part("head")
     freeze_except(model, parts)
-    groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "lr": 1.5 * run.hyper.lr}]
-    for name, one in model.named_parameters():
-        groups[matches(name, run.part("head"))]["params"].append(one)
-    with run.watching():
-        engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=run.config())
-    run.train(engine, intent=parts)
+    groups = head_apart(run, model, lr=1.5 * run.hyper.lr)
+    run.train(engine_given(run, model, groups), intent=parts)
 
 
 @case(kind="CONTROL", variants=FEW)
@@ -69,7 +58,10 @@ def weight_decay_lost(run: Run) -> None:
     run.train(engine, intent=run.part("block"))
 
 
-@case(kind="CONTROL", variants=[Options(stage=0, accumulation=2, clipping=0.01), Options(stage=3, accumulation=2, clipping=0.01)])
+@case(
+    kind="CONTROL",
+    variants=[Options(stage=0, accumulation=2, clipping=0.01), Options(stage=3, accumulation=2, clipping=0.01)],
+)
 def clipped_at_another_norm(run: Run) -> None:
     """Gradients are clipped at one per cent more than was declared."""
     hyper = Hyper(optimizer="SGD", lr=SGD.lr, weight_decay=0.0)
