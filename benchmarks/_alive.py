@@ -14,6 +14,7 @@ from benchmarks._case import WORLD
 from benchmarks._design import Verdicts
 from benchmarks._exchange import await_verdicts, case_folder, reporting
 from benchmarks._rank import join_over_file, perform
+from harness.cell._ranks import own_session
 
 __all__ = ["AliveDesign"]
 
@@ -49,8 +50,10 @@ class AliveDesign:
             ready = wait(running, seconds)
             for pipe in [one for one in running if one in ready]:
                 running.remove(pipe)
-                with contextlib.suppress(EOFError, ConnectionResetError):
+                try:
                     pipe.recv()
+                except (EOFError, ConnectionResetError):
+                    return True  # it died, and its peers wait for it in a collective
             return not running
 
         return await_verdicts(self.name, folder, ended)
@@ -68,6 +71,7 @@ class AliveDesign:
 
 def _stay(rank: int, pipe: Connection) -> None:
     """Run a case for every folder that comes, until the other end closes."""
+    own_session()  # dies with the process that started it, also inside a collective
     for number in itertools.count():
         try:
             folder = pipe.recv()

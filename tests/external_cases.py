@@ -24,8 +24,8 @@ def trains_a_block(run: Run) -> None:
 
 
 @case(kind="CONTROL", variants=_MLP)
-def means_what_is_not_there(run: Run) -> None:
-    run.train(run.engine(run.model()), intent="layers.7.*")
+def trains_a_part_that_is_not_there(run: Run) -> None:
+    run.part("tail")
 
 
 @case(kind="CONTROL", variants=_MLP, needs=["no_such_library"])
@@ -41,18 +41,23 @@ def shares_a_folder(run: Run) -> None:
     answer(len(list(run.folder.glob("was-here-*"))))
 
 
-@case(kind="CONTROL", variants=_MLP)
-def makes_a_group_of_its_own(run: Run) -> None:
-    """By the address in the environment, as code does that knows nothing of ours."""
+def meet_again() -> int:
+    """Form the group anew by the address in the environment, as code does that knows nothing of ours."""
     from torch import distributed  # noqa: PLC0415  # only ranks have it
 
     distributed.destroy_process_group()
     distributed.init_process_group("gloo", init_method="env://")
-    answer(distributed.get_world_size())
+    return int(distributed.get_world_size())
+
+
+@case(kind="CONTROL", variants=_MLP)
+def makes_a_group_of_its_own(_: Run) -> None:
+    answer(meet_again())
 
 
 @case(kind="CONTROL", variants=_MLP)
 def loses_the_keeper_of_rank_0(run: Run) -> None:
+    meet_again()
     wait_for_others()
     if run.rank == 0:
         os.kill(os.getppid(), signal.SIGKILL)

@@ -49,14 +49,13 @@ _COMPARED: Final = (
     rank_cases.reads_address_zero,
     rank_cases.leaves_with_status_3,
     rank_cases.exits,
-    external_cases.means_what_is_not_there,
+    external_cases.trains_a_part_that_is_not_there,
     external_cases.needs_what_is_not_there,
     external_cases.shares_a_folder,
 )
 
 _ALONE: Final = (
     external_cases.makes_a_group_of_its_own,
-    rank_cases.litters_and_trains,
     rank_cases.litters_and_raises,
     rank_cases.litters_and_is_killed,
 )
@@ -126,7 +125,7 @@ def test_verdicts_are_those_that_the_cases_were_made_for(told: Told) -> None:
         "raises_on_the_last_rank": Verdict.RAISES,
         "blocks_in_a_collective": Verdict.HANG,
         "is_killed": Verdict.CRASH,
-        "means_what_is_not_there": Verdict.NOT_RUN,
+        "trains_a_part_that_is_not_there": Verdict.NOT_RUN,
         "needs_what_is_not_there": Verdict.NOT_RUN,
     }
     assert {name: Verdict(told.ranks[0][name]["record"]["verdict"]) for name in wanted} == wanted
@@ -266,7 +265,7 @@ def test_without_a_launcher_it_says_how_to_launch(environ: dict[str, str], capsy
 def test_only_the_first_rank_of_a_machine_complains(
     environ: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("time.sleep", lambda _: None)
     environ["LOCAL_RANK"] = "1"
     assert main(["no_such_case"]) == 2
     assert capsys.readouterr().err == ""

@@ -54,7 +54,7 @@ def test_an_honest_run_is_found_to_be_one(precision: str, hyper: Hyper) -> None:
 # -- outside the intent ------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), precision=st.sampled_from(["fp32", "bf16"]), towards=st.sampled_from([-math.inf, math.inf]))
 def test_no_bit_of_a_frozen_weight_may_change(data: st.DataObject, precision: str, towards: float) -> None:
     run = HonestRun(precision)
@@ -114,7 +114,7 @@ def test_what_is_frozen_from_later_on_may_move_before() -> None:
 # -- gradients ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     factor=st.floats(-4.0, 4.0),
     name=st.sampled_from(_TRAINED),
@@ -204,7 +204,7 @@ def test_a_gradient_that_the_twin_has_not_is_not_asked_for() -> None:
 # -- steps -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     factor=st.floats(-4.0, 4.0),
     name=st.sampled_from(_TRAINED),

@@ -454,7 +454,8 @@ def test_a_full_disk_is_no_verdict_and_no_traceback(world: World, launcher: Zygo
     """Here a limit on the size of files stands for the disk: nobody needs to be root for it."""
     run(launcher, rank_cases.raises_on_every_rank)
     assert launcher.pid is not None
-    usual = resource.prlimit(launcher.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    usual = resource.prlimit(launcher.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(launcher.pid, resource.RLIMIT_FSIZE, (4096, usual[1]))
     record = run(launcher, rank_cases.raises_on_every_rank)
     assert record.verdict is Verdict.NOT_RUN
     assert re.fullmatch(

@@ -354,9 +354,9 @@ def test_ranks_are_spawned_where_forking_is_unsafe(world: World, file: str, text
 
 def test_a_spawned_rank_may_import_for_longer_than_the_deadline(world: World) -> None:
     """But once it is in the group, the deadline is the same as ever."""
-    world.plant("deepspeed/__init__.py", "import time\ntime.sleep(3)\ndef init_distributed(**_): pass\n")
+    world.plant("deepspeed/__init__.py", "import time\ntime.sleep(1.5)\ndef init_distributed(**_): pass\n")
     launcher = ZygoteLauncher(spawn=True)
-    record = run(launcher, rank_cases.sleeps, world=2, deadline=1.0)
+    record = run(launcher, rank_cases.sleeps, world=2, deadline=0.5)
     launcher.close()
     assert record.verdict is Verdict.HANG, record.headline
     assert "in sleep_for_ever" in record.stacks["0"]

@@ -117,6 +117,8 @@ class Fault:
     expected: str
     found: str
     figure: str = ""
+    #: only the last rank does it; where each rank holds the whole weight, that one is named
+    on_last_rank: bool = False
 
 
 _SIZE = r"\d\.\d\de-\d\d"
@@ -220,6 +222,7 @@ FAULTS = (
         "step 2",
         _BIT_EQUAL,
         f"requires_grad=False and {_MOVED}",
+        on_last_rank=True,
     ),
     Fault(
         strays.nudged_between_two_stretches,
@@ -228,6 +231,7 @@ FAULTS = (
         "step 2",
         _BIT_EQUAL,
         f"requires_grad=False and {_MOVED}",
+        on_last_rank=True,
     ),
     Fault(
         strays.trained_outside_the_intent,
@@ -283,8 +287,10 @@ def test_a_planted_fault_gets_its_verdict(launcher: ZygoteLauncher, fault: Fault
     block = [one.name for one in record.parameters if one.intended]
     victims = block if fault.victims is None else [fault.victims[options.model]]
     assert_only(record, victims, fault.verdict)
+    partitioned = options.stage == 3 and options.persistence == "zero"
     for one in record.worst():
         assert one.moment == fault.moment
+        assert one.rank == (1 if fault.on_last_rank and not partitioned else None)
         assert re.fullmatch(fault.expected, one.expected), one.expected
         assert re.fullmatch(fault.found, one.found), one.found
         if fault.figure:
@@ -342,16 +348,6 @@ def test_a_swallowed_reduction_is_a_wrong_gradient(launcher: ZygoteLauncher, opt
     else:
         assert_only(record, [first.name], Verdict.WRONG_GRAD)
         assert first.rank is None
-
-
-@pytest.mark.parametrize("options", strays.nudged_in_a_step.variants, ids=lambda one: one.id)
-def test_a_nudge_on_one_rank_names_the_rank(launcher: ZygoteLauncher, options: Options) -> None:
-    record = measure(launcher, strays.nudged_in_a_step, options)
-
-    # A partitioned weight has one owner: what the last rank did to its part, every rank gathers.
-    partitioned = options.stage == 3 and options.persistence == "zero"
-    assert record.worst()[0].rank == (None if partitioned else 1)
-    assert ("(rank 1)" in record.headline) is not partitioned
 
 
 @pytest.mark.parametrize("options", updates.wrong_start.variants, ids=lambda one: one.id)
@@ -412,9 +408,9 @@ def test_a_drift_too_small_for_bf16_shows_in_the_master(launcher: ZygoteLauncher
     assert len(record.worst()) == len([one for one in record.parameters if not one.intended])
 
 
-@pytest.mark.parametrize("options", saved.whole.variants, ids=lambda one: one.id)
-def test_a_whole_file_gives_back_what_was_trained(launcher: ZygoteLauncher, options: Options) -> None:
-    assert_trains(measure(launcher, saved.whole, options), options)
+@pytest.mark.parametrize(("case", "options"), each(saved.whole, saved.trained_on_afterwards))
+def test_a_whole_file_gives_back_what_was_trained(launcher: ZygoteLauncher, case: Case, options: Options) -> None:
+    assert_trains(measure(launcher, case, options), options)
 
 
 @pytest.mark.parametrize("options", saved.frozen_left_out.variants, ids=lambda one: one.id)

@@ -49,7 +49,7 @@ def trainer_callback_unfreezes(run: Run) -> None:
 @case(
     kind="CONTROL",
     refs=["axolotl-ai-cloud/axolotl#1747"],
-    recipe="Axolotl's freeze_layers_except",
+    recipe="Axolotl's own function",
     moment="before the engine",
     happens="Trains: Axolotl's own function, on patterns that match, is exclusion freezing.",
     needs=("axolotl",),
@@ -65,7 +65,7 @@ def axolotl_freeze_layers_except(run: Run) -> None:
 @case(
     kind="Q",
     refs=["axolotl-ai-cloud/axolotl#1747"],
-    recipe="Axolotl's freeze_layers_except",
+    recipe="Axolotl's own function",
     moment="before the engine, no name starts so",
     happens="Axolotl warns that all parameters are frozen and goes on; engine creation then fails deep inside "
     "DeepSpeed (stage 0 fails in backward).",
@@ -83,7 +83,7 @@ def axolotl_pattern_matches_nothing(run: Run) -> None:
 
 @case(
     kind="Q",
-    recipe="Axolotl's freeze_layers_except",
+    recipe="Axolotl's own function",
     moment="before the engine, dots escaped",
     happens="As if the pattern matched nothing: Axolotl escapes every dot itself, and escapes an escaped one again, "
     "which then wants a backslash in the name.",

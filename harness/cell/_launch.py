@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
+import datetime as dt
 import itertools
 import os
 import secrets
@@ -93,7 +93,7 @@ def blank_record(request: Request, launcher: str) -> CaseRecord:
         launcher=launcher,
         versions=installed_versions(),
         harness=__version__,
-        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        started=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
     )
 
 
@@ -143,7 +143,7 @@ class ZygoteLauncher:
         self._channel = Channel(ours)
         with theirs:
             try:
-                self._log = tempfile.TemporaryFile()
+                self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
                 self._process = subprocess.Popen(
                     program("harness.cell._zygote", str(theirs.fileno())),
                     pass_fds=[theirs.fileno()],

@@ -31,7 +31,7 @@ _NAMED = ("torch", "torch.distributed", "deepspeed", "transformers", "accelerate
 _NEEDED = ("torch", "deepspeed")
 #: Never learned: the user's own modules may change between runs or do things when imported.
 _LIBRARIES = frozenset(
-    "torch deepspeed transformers accelerate peft axolotl safetensors tokenizers huggingface_hub numpy "
+    "torch deepspeed transformers accelerate peft axolotl safetensors tokenizers huggingface_hub numpy "  # noqa: SIM905
     "sympy mpmath networkx packaging pydantic pydantic_core yaml regex tqdm einops psutil jinja2 filelock "
     "fsspec requests httpx datasets pyarrow pandas".split()
 )
@@ -39,7 +39,7 @@ _LIBRARIES = frozenset(
 
 def thread_count() -> int:
     """Threads of this process, those of extension modules included."""
-    return len(os.listdir("/proc/self/task"))
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def _is_library(name: str) -> bool:

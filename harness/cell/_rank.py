@@ -51,7 +51,7 @@ class _ImportTicks(importlib.abc.MetaPathFinder):
         self._tick = tick
         self._last = 0.0
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+    def find_spec(self, *_: object, **__: object) -> None:
         if time.monotonic() - self._last > 1.0:
             self._last = time.monotonic()
             self._tick()
@@ -110,6 +110,7 @@ def set_environ(
     world: int,
     port: int,
     folder: Path,
+    *,
     local: Sequence[int] | None = None,
     address: str = "127.0.0.1",
 ) -> None:
@@ -254,7 +255,7 @@ def rank_main(job: Message, rank: int, channel: Channel, stack: Path) -> NoRetur
 def _main(descriptor: int, rank: int, stack: str) -> None:
     own_session()
     channel = Channel(socket.socket(fileno=descriptor))
-    os.set_inheritable(descriptor, False)
+    os.set_inheritable(descriptor, False)  # noqa: FBT003  # it has no name
     job = channel.receive()
     if job is not None:
         rank_main(job, rank, channel, Path(stack))

@@ -69,7 +69,7 @@ def fork_rank(job: Message, rank: int, folder: Path, forget: Callable[[], Iterab
 
     :param forget: gives the file descriptors of this process that the rank must not keep open.
     """
-    log, stack = _files(folder, rank)
+    files = _files(folder, rank)
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     # Else every rank would print what the libraries said when they were imported.
@@ -77,26 +77,27 @@ def fork_rank(job: Message, rank: int, folder: Path, forget: Callable[[], Iterab
     pid = os.fork()
     if pid:
         theirs.close()
-        return RankProcess(rank, pid, Channel(ours), log, stack)
+        return RankProcess(rank, pid, Channel(ours), *files)
     try:
         signal.set_wakeup_fd(-1)
         ours.close()
         for number in forget():
             os.close(number)
-        _become_rank(job, rank, parent, Channel(theirs), log, stack)
+        _become_rank(job, rank, parent, Channel(theirs), files)
     except BaseException:  # noqa: BLE001  # nothing may unwind into the frames of the zygote
         traceback.print_exc()
     finally:
         os._exit(70)  # a rank leaves by itself; only a fault of ours comes here
 
 
-def _become_rank(job: Message, rank: int, parent: int, channel: Channel, log: Path, stack: Path) -> NoReturn:
+def _become_rank(job: Message, rank: int, parent: int, channel: Channel, files: tuple[Path, Path]) -> NoReturn:
     """The child's side of a fork."""
     own_session()
     if os.getppid() != parent:  # the parent died before the death signal was set
         os._exit(1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+    log, stack = files
     with log.open("ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

@@ -65,7 +65,7 @@ class Channel:
         self._pending += chunk
         return True
 
-    def _take(self, everything: bool = False) -> list[Message]:
+    def _take(self, *, everything: bool = False) -> list[Message]:
         limit = -1 if everything else 1
         *lines, self._pending = self._pending.split(b"\n", limit)
         return [json.loads(line) for line in lines]

@@ -95,8 +95,8 @@ class Zygote:
     def serve(self) -> None:
         """Until the other end closes or asks to stop."""
         wake, self._woken = socket.socketpair()
-        wake.setblocking(False)
-        self._woken.setblocking(False)
+        wake.settimeout(0)
+        self._woken.settimeout(0)
         signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken when a rank dies
         self._selector.register(wake, selectors.EVENT_READ, None)
@@ -185,7 +185,7 @@ def main(descriptor: int) -> None:
     # Ctrl-C reaches the whole foreground group; we end when pytest closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=descriptor))
-    os.set_inheritable(descriptor, False)
+    os.set_inheritable(descriptor, False)  # noqa: FBT003  # it has no name
     config = channel.receive()
     if config is not None:
         with contextlib.closing(channel):
