@@ -17,8 +17,9 @@ from benchmarks._table import render
 __all__ = ["main"]
 
 _STATUS = """\
-exit status: 0 every bound is met, or --no-assert was given; 1 a bound is missed, or a design could
-not run the case; 2 bad usage: arguments, an output that cannot be written, libraries that are missing"""
+exit status: 0 every bound is met, or --no-assert was given; 1 a bound is missed, or a design could not run
+the case; 2 bad usage: arguments, an output that cannot be written, libraries that are missing;
+130 interrupted"""
 
 
 def _measure(rounds: int, say: Callable[[str], None]) -> Figures:
@@ -50,6 +51,9 @@ def main(
     except DesignError as error:
         print(f"benchmarks: nothing was measured: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("benchmarks: interrupted, nothing was stored", file=sys.stderr)
+        return 130
     checks = check(figures)
     print(render(figures, checks))
     try:

@@ -99,8 +99,9 @@ class World:
         things = {
             "processes": list(self.strays().values()),
             "shared memory": [name for name in self.shared_memory() if (SHARED_MEMORY / name).exists()],
-            "files": [str(one) for one in self.temporary.rglob("*") if one.is_file()],
-            "folders": [str(one) for one in self.temporary.glob("thawcheck-*/*")],
+            # os.walk does not mind what is removed under its hands.
+            "files": [str(Path(top, name)) for top, _, names in os.walk(self.temporary) for name in names],
+            "folders": [top for top, *_ in os.walk(self.temporary) if Path(top).parent.name.startswith("thawcheck-")],
         }
         return {kind: found for kind, found in things.items() if found}
 

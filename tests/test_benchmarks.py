@@ -218,6 +218,17 @@ def test_a_design_that_fails_exits_1_and_keeps_earlier_figures(
     assert output.read_text() == earlier
 
 
+def test_an_interrupt_is_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_rounds: int, _say: Callable[[str], None]) -> Figures:
+        raise KeyboardInterrupt
+
+    status = main(["--output", str(tmp_path / "bench.json")], interrupted)
+
+    assert status == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def at_once(_seconds: float) -> bool:
     return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -154,7 +155,9 @@ def test_an_unknown_kind_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     """``thawcheck cases | head -0``"""
-    with subprocess.Popen([*command(), "cases"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command(), "cases"], stdout=pipe, stderr=pipe, env=environ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -197,18 +200,17 @@ def test_run_ends_with_1_on_a_difference_and_shows_logs(here: Path, quick: World
     ran = thawcheck("run", "mine.py::answers", "--show-logs")
     assert (ran.returncode, ran.stderr) == (Exit.DIFFERS, "")
     headline = "all 2 ranks raised on the way to 'start': Answer: at stage 1"
-    assert ran.stdout.splitlines() == [
-        "answers[mlp-z1], world 2, cpu: RAISES",
-        headline,
-        "",
-        "log of rank 0:",
-        "rank 0 answers",
-        "",
-        "log of rank 1:",
-        "rank 1 answers",
-        "",
-        f"DIFFERS: expected TRAINS (default), found RAISES: {headline}",
-    ]
+    lines = ran.stdout.splitlines()
+    assert lines[:2] == ["answers[mlp-z1], world 2, cpu: RAISES", headline]
+    for rank in (0, 1):
+        start = lines.index(f"log of rank {rank}:")
+        assert lines[start : start + 3] == [
+            f"log of rank {rank}:",
+            f"rank {rank} answers",
+            "Traceback (most recent call last):",
+        ]
+    assert lines.count("mine.Answer: at stage 1") == 2
+    assert lines[-2:] == ["", f"DIFFERS: expected TRAINS (default), found RAISES: {headline}"]
     assert quick.left() == {}
 
 
@@ -258,7 +260,11 @@ def test_suite_runs_files_of_cases_and_writes_all_it_is_asked_for(here: Path, qu
     ]
     assert "| ask, at once | RAISES | RAISES | - | - |" in (here / "out" / "all.md").read_text("utf-8").splitlines()
     tests = ET.parse(here / "out" / "all.xml").iter("testcase")  # noqa: S314  # pytest wrote it
-    assert [one.get("name") for one in tests] == ["answers[mlp-z0]", "answers[mlp-z1]", "test_also"]
+    assert [(one.get("classname"), one.get("name")) for one in tests] == [
+        ("mine", "answers[mlp-z0]"),
+        ("mine", "answers[mlp-z1]"),
+        ("test_also", "test_also"),
+    ]
     assert not (here / ".pytest_cache").exists()
     assert quick.left() == {}
 

@@ -24,6 +24,7 @@ from harness.cell import Case, CaseRecord, Verdict, _limits
 from harness.cell.__main__ import main
 from harness.cell._catalog import find
 from harness.cell._external import ExternalLauncher
+from harness.cell._external_meeting import Meeting
 from harness.cell._external_place import NoPlace, Place, first_host
 from harness.cell._external_watch import State, Watch
 from harness.cell._launch import Request, ZygoteLauncher
@@ -336,10 +337,20 @@ def test_ranks_of_one_machine_share_the_folder_that_all_of_them_see(tmp_path: Pa
     for rank in (1, 3):
         (tmp_path / str(rank)).mkdir()
     for rank, local in ((1, 0), (3, 1)):
-        launcher = ExternalLauncher(Place("environment", rank, 4, "node1", 29500))
-        launcher._hellos = hellos
-        assert launcher._shared_folder() == tmp_path / "1"
-        assert launcher._local() == (local, 2)
+        meeting = Meeting(Place("environment", rank, 4, "node1", 29500), hellos)
+        assert meeting.folder == tmp_path / "1"
+        assert meeting.local == (local, 2)
+
+
+def test_a_launcher_knows_better_which_ranks_share_a_machine() -> None:
+    place = Place("environment", 1, 2, "node1", 29500, local_rank=0, local_world=1)
+    assert Meeting(place, [{"machine": "a"}, {"machine": "a"}]).local == (0, 1)
+
+
+def test_ranks_of_other_versions_are_named() -> None:
+    place = Place("environment", 0, 2, "node1", 29500)
+    meeting = Meeting(place, [{"versions": {"torch": version, "peft": "1"}} for version in ("2.12", "2.13")])
+    assert meeting.odd_versions() == ["rank 1 runs torch 2.13, rank 0 2.12"]
 
 
 # -- when a job is over ----------------------------------------------------------------------

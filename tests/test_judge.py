@@ -150,6 +150,8 @@ def test_a_gradient_that_is_no_number_is_wrong(value: float, number: int) -> Non
 
     assert (verdict, moment) == (Verdict.WRONG_GRAD, f"step {number} backward")
     assert found == f"relative error {value}, largest {value}"
+    error = run.judged()["second.weight"].grad_error
+    assert error == pytest.approx(value, nan_ok=True)
 
 
 @pytest.mark.parametrize(("group", "flag"), [(None, True), (None, False), (0, False)])
@@ -269,9 +271,11 @@ def test_the_models_own_copy_must_follow_its_master(value: float) -> None:
     assert only(run, "second.bias")[:2] == (Verdict.WRONG_UPDATE, "step 3")
 
 
-def test_the_master_must_move_with_the_models_own_copy() -> None:
+@pytest.mark.parametrize("factor", [0.0, 1.001, _NAN])
+def test_the_master_must_move_with_the_models_own_copy(factor: float) -> None:
     run = HonestRun("bf16")
-    run.steps[2].masters["second.bias"] = run.steps[1].masters["second.bias"]
+    last, before = run.steps[2].masters, run.steps[1].masters
+    last["second.bias"] = before["second.bias"] + factor * (last["second.bias"] - before["second.bias"])
 
     assert only(run, "second.bias")[:2] == (Verdict.WRONG_UPDATE, "step 3")
 
@@ -303,7 +307,7 @@ def test_a_master_that_drifts_where_none_should_is_a_drift() -> None:
 @pytest.mark.parametrize(("name", "verdict"), [("scale", Verdict.WRONG_UPDATE), ("first.bias", Verdict.FROZEN_DRIFT)])
 def test_other_starting_weights_than_were_given_show_at_the_engine(name: str, verdict: Verdict) -> None:
     run = HonestRun()
-    run.start[name] = run.start[name] + 1e-6
+    run.start[name] = run.start[name] + 0.5
 
     assert only(run, name) == (verdict, "engine", "other weights")
 

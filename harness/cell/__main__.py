@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -14,7 +15,8 @@ from harness.cell._case import Case, MalformedCase
 from harness.cell._catalog import UnknownCase, find
 from harness.cell._device import DEVICES
 from harness.cell._expect import ExpectationError, Expectations, default_folder, differences
-from harness.cell._external import ExternalLauncher, Refused
+from harness.cell._external import ExternalLauncher
+from harness.cell._external_meeting import Refused
 from harness.cell._external_place import NoPlace, Place
 from harness.cell._launch import LauncherFailed, Outcome, Request
 from harness.cell._options import Options
@@ -34,7 +36,7 @@ exit status of every rank:
 
 torchrun ends with 1 whatever the status of its ranks is, 0 apart."""
 
-_AXES = {"stage": int, "model": str, "init": str, "persistence": str, "precision": str}
+_AXES = ("stage", "model", "init", "persistence", "precision")
 
 #: torchrun ends all ranks once one has ended: the others let the one that talks be the first.
 _AFTER_YOU = 3.0
@@ -138,7 +140,7 @@ def _run(
 
 
 def _request(place: Place, args: argparse.Namespace) -> Request:
-    if args.deadline is not None and not args.deadline > 0:
+    if args.deadline is not None and not 0 < args.deadline < math.inf:
         raise _Usage(f"--deadline must be positive, found {args.deadline:g}")
     case = find(args.case)
     return Request(case, _chosen(case, args), place.world, args.device, args.deadline)

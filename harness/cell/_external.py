@@ -9,31 +9,25 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 import time
-import uuid
 from pathlib import Path
 
 from harness.cell import _limits
 from harness.cell._device import DEVICES
 from harness.cell._external_board import Board, BoardLost, Server
 from harness.cell._external_keeper import Keeper, missing_view
-from harness.cell._external_place import Place, this_machine
+from harness.cell._external_meeting import meet
+from harness.cell._external_place import Place
 from harness.cell._external_watch import State, Watch
 from harness.cell._launch import LauncherFailed, Outcome, Request, blank_record, missing_libraries, missing_text
 from harness.cell._merge import fill
 from harness.cell._preload import Preload
 from harness.cell._record import CaseRecord
 from harness.cell._scratch import new_scratch
-from harness.cell._stack import installed_versions
 from harness.cell._wire import Message
 from harness.cell._zygote import forking_is_unsafe
 
-__all__ = ["ExternalLauncher", "Refused"]
-
-
-class Refused(Exception):
-    """Some rank cannot take part, and says why; all ranks know."""
+__all__ = ["ExternalLauncher"]
 
 
 class ExternalLauncher:
@@ -52,7 +46,6 @@ class ExternalLauncher:
         self._device = device
         self._jobs = 0
         self._requests: dict[str, Request] = {}
-        self._hellos: list[Message] = []
         self._server: Server | None = None
         self._board: Board | None = None
         self._scratch: Path | None = None
@@ -71,8 +64,8 @@ class ExternalLauncher:
         unsafe = forking_is_unsafe()
         if unsafe:
             self.warnings.append(f"ranks are spawned, not forked: {unsafe}")
-        self._scratch = new_scratch()
         try:
+            self._scratch = new_scratch()
             if self._serves and not unsafe:
                 self._server = Server(self._place.port)
             self._board = Board(self._place, serve=self._serves and bool(unsafe))
@@ -83,9 +76,12 @@ class ExternalLauncher:
             spare = [(self._server.pid, self._server.fileno())] if self._server else []
             self._keeper = Keeper(self._place.rank, self._scratch, spawn=bool(unsafe), spare=spare)
             self._keeper.listen()
-            self._meet(self._board, fault)
+            more: dict[str, str | bool] = {"fault": fault, "spawned": bool(unsafe)}
+            self._meeting = meet(self._board, self._place, self._keeper, self._scratch, more)
         except BoardLost as error:
             raise LauncherFailed(f"cannot meet the other ranks: {error}") from None
+        except OSError as error:
+            raise LauncherFailed(f"cannot use the temporary folder: {error}; name another by TMPDIR") from None
 
     def submit(self, request: Request) -> str:
         self._jobs += 1
@@ -126,53 +122,12 @@ class ExternalLauncher:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _meet(self, board: Board, fault: str) -> None:
-        rank, world = self._place.rank, self._place.world
-        assert self._scratch is not None
-        folder = self._scratch / uuid.uuid4().hex
-        folder.mkdir()
-        hello = {
-            "machine": this_machine(),
-            "folder": str(folder),
-            "fault": fault,
-            "missing": self._missing,
-            "spawned": bool(self.warnings),
-            "versions": installed_versions(),
-        }
-        if board.count(f"seat/{rank}", 1) > 1:
-            raise LauncherFailed(f"two processes say they are rank {rank} of {world}: each needs a RANK of its own")
-        board.put(f"state/{rank}", vars(State()))
-        board.publish(f"hello/{rank}", hello)
-        board.count("here", 1)
-        self._wait_for_all(board)
-        self._hellos = [board.get(f"hello/{number}") for number in range(world)]
-        faults = {number: one["fault"] for number, one in enumerate(self._hellos) if one["fault"]}
-        if faults:
-            raise Refused("; ".join(f"rank {number}: {text}" for number, text in faults.items()))
-
-    def _wait_for_all(self, board: Board) -> None:
-        world, began, told = self._place.world, time.monotonic(), False
-        while (here := board.count("here")) < world:
-            waited = time.monotonic() - began
-            if waited > _limits.MEET:
-                absent = [str(rank) for rank in range(world) if not board.count(f"hello/{rank}")]
-                raise LauncherFailed(
-                    f"ranks {', '.join(absent)} of {world} did not come within {_limits.MEET:g} s: "
-                    "were all started, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT?"
-                )
-            if waited > _limits.MEET_NOTICE and self.speaks and not told:
-                told = True
-                print(f"thawcheck: {here} of {world} ranks are here, waiting for the others", file=sys.stderr)
-            self._keeper.wait(_limits.LOOK)
-            if self._keeper.state.stopped:
-                raise LauncherFailed(f"told to end when {here} of {world} ranks had come")
-
     def _begin(self, job: _Job) -> None:
         """Start this rank's part of the job."""
-        local_rank, local_world = self._local()
+        local_rank, local_world = self._meeting.local
         missing = {**self._missing, **missing_libraries(job.request)}
         refusal = missing_text(missing) or DEVICES[self._device].shortage(local_world)
-        folder = self._shared_folder() / str(job.number)
+        folder = self._meeting.folder / str(job.number)
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -194,24 +149,11 @@ class ExternalLauncher:
         }
         self._keeper.begin(message, job.number, refusal)
 
-    def _local(self) -> tuple[int, int]:
-        """Rank on this machine and number of ranks here."""
-        mine = self._hellos[self._place.rank]["machine"]
-        here = [rank for rank, hello in enumerate(self._hellos) if hello["machine"] == mine]
-        rank, world = self._place.local_rank, self._place.local_world
-        return here.index(self._place.rank) if rank is None else rank, world or len(here)
-
-    def _shared_folder(self) -> Path:
-        """That of the lowest rank whose folder can be seen here: ranks of one machine share it."""
-        folders = [Path(hello["folder"]) for hello in self._hellos]
-        return next(folder for folder in folders if folder.is_dir())
-
     def _wait_for_end(self, board: Board, job: _Job) -> None:
         """Until whoever speaks has said that the job is over, and how."""
         rank, state = self._place.rank, self._keeper.state
         deadline = job.request.deadline or job.request.case.deadline or _limits.PROGRESS
-        spawned = any(hello["spawned"] for hello in self._hellos)
-        start_deadline = _limits.SPAWN_START if spawned else _limits.PROGRESS
+        start_deadline = _limits.SPAWN_START if self._meeting.spawned else _limits.PROGRESS
         watch = Watch(job.number, self._place.world, deadline, time.monotonic(), start_deadline)
         said = 0.0
         new = True
@@ -236,7 +178,7 @@ class ExternalLauncher:
         board.publish(f"{job.number}/view/{self._place.rank}", view)
         if self.speaks:
             outcome = fill(job.record, self._report(board, job, end), job.request)
-            outcome.record.notes += self._odd_versions()
+            outcome.record.notes += self._meeting.odd_versions()
             board.publish(f"{job.number}/record", {"record": outcome.record.as_dict(), "malformed": outcome.malformed})
             return outcome
         until = time.monotonic() + 2 * _limits.GATHER
@@ -275,16 +217,6 @@ class ExternalLauncher:
             views[rank]["blocked"] = True  # nothing is known of it; it did not end this
         views[1] |= {"moment": mine["moment"], "log": mine["log"], "stack": mine["stack"]}
         return views
-
-    def _odd_versions(self) -> list[str]:
-        """What makes the ranks' environments differ from that of the rank that speaks."""
-        mine = self._hellos[self._place.rank]["versions"]
-        return [
-            f"rank {rank} runs {package} {version}, rank {self._place.rank} {mine.get(package, 'none')}"
-            for rank, hello in enumerate(self._hellos)
-            for package, version in hello["versions"].items()
-            if mine.get(package) != version
-        ]
 
 
 class _Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -72,11 +72,8 @@ class CaseItem(pytest.Item):
         self.user_properties += sorted(self.record.options.items())
         for warning in session.take_warnings():
             self.warn(pytest.PytestWarning(f"thawcheck: {warning}"))
-        if differences or session.settings.show_logs:
-            for rank, log in enumerate(outcome.logs):
-                # The other ranks' logs only where they say something else.
-                if log.strip() and (rank == 0 or session.settings.show_logs or log != outcome.logs[0]):
-                    self.add_report_section("call", f"rank {rank}", log)
+        if session.settings.show_logs or (differences and not outcome.malformed):
+            self._attach(outcome.logs, everything=session.settings.show_logs)
         if outcome.malformed:
             raise MalformedCase(f"case {self.case.name}", outcome.malformed)
         if differences:
@@ -84,6 +81,12 @@ class CaseItem(pytest.Item):
                 raise session.error  # where a debugger can enter it
             # What differs comes first, since pytest's summary shows the first line only.
             raise Differs(f"{conclusion(self.record, differences)}\n\n{details(self.record)}")
+
+    def _attach(self, logs: Sequence[str], *, everything: bool) -> None:
+        for rank, log in enumerate(logs):
+            # The other ranks' logs only where they say something else.
+            if log.strip() and (rank == 0 or everything or log != logs[0]):
+                self.add_report_section("call", f"rank {rank}", log)
 
     def _upcoming(self) -> Iterator[tuple[Case, Options]]:
         if hasattr(self.config, "workerinput"):

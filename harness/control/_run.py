@@ -43,7 +43,9 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--world", type=int, metavar="N", help="number of ranks (default: what the case says)")
     parser.add_argument("--device", choices=sorted(DEVICES), default="cpu", help="default: cpu")
     parser.add_argument("--deadline", type=float, metavar="SECONDS", help="seconds without progress that make a HANG")
-    parser.add_argument("--expected", type=Path, metavar="DIR", help="folder of expected verdicts (default: the shipped)")
+    parser.add_argument(
+        "--expected", type=Path, metavar="DIR", help="folder of expected verdicts (default: the shipped)"
+    )
     parser.add_argument("--show-logs", action="store_true", help="print what every rank printed")
     parser.add_argument("--json", action="store_true", help="print the record as one JSON line per variant")
     parser.set_defaults(execute=_execute)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,6 +79,8 @@ def execute(args: argparse.Namespace) -> Exit:
     folder = Path(harness.cases.__file__).parent
     files = list(dict.fromkeys(case.path for case in shipped()))
     arguments = ["-c", str(folder / "pytest.ini"), "--thaw-table", *(args.paths or files), *args.also]
+    if args.paths:  # which pytest names relative to the root, and not at all where they are outside
+        arguments.append(f"--rootdir={_common_folder(args.paths)}")
     if not _plugin_is_installed():
         arguments += ["-p", "harness.cell.plugin"]
     for name in ("results", "markdown", "stack", "device", "world", "expected"):
@@ -86,6 +90,12 @@ def execute(args: argparse.Namespace) -> Exit:
         arguments.append(f"--junitxml={args.junitxml}")
     watch = _Watch()
     return watch.status(pytest.main([*arguments, *args.pytest_arguments], plugins=[watch]))
+
+
+def _common_folder(paths: Sequence[str]) -> Path:
+    """That all of ``paths`` are in; each may have ``::name`` behind it."""
+    files = [Path(path.partition("::")[0]).resolve() for path in paths]
+    return Path(os.path.commonpath([file if file.is_dir() else file.parent for file in files]))
 
 
 def _plugin_is_installed() -> bool:
