@@ -24,6 +24,14 @@ def launcher() -> Iterator[ZygoteLauncher]:
     started.close()
 
 
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed does not depend on where these tests run."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+
 class _OnShared:
     """A session's own launcher to all appearance; the ranks are those of the shared one."""
 

@@ -38,7 +38,7 @@ _case = functools.partial(case, kind="CONTROL", variants=[Options(model="mlp", s
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108
 
 
-class Answer(Exception):  # noqa: N818  # it is none
+class Answer(Exception):  # it is none
     """Ends a case, and carries what it was asked for."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ from harness.cell import CaseRecord, Failure, ParameterVerdict, Verdict
 from harness.cell._catalog import shipped
 from harness.cell._expect import DEFAULT, Expectation, ExpectationError, Expectations, default_folder, differences
 from harness.cell._expect_faults import faults_of
+from harness.control._exit import Exit
+from harness.control.cli import main
 
 ENTRY: Final = {"case": "late", "verdict": "NO_UPDATE", "note": "measured"}
 
@@ -310,6 +313,25 @@ def test_verdicts_are_held_against_the_folder_that_is_given(pytester: pytest.Pyt
         f"DIFFERS: expected NO_GRAD (all.toml entry 3), found TRAINS: {trained}",
         "DIFFERS: expected NO_UPDATE of layers.2.weight (all.toml entry 1), found it also of layers.2.bias",
         f"DIFFERS: expected type 'ValueError' (all.toml entry 2), found 'KeyError': {raised}",
+    ]
+
+
+def test_faults_end_a_run_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of all variants at once."""
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    cases = tmp_path / "expected_cases.py"
+    cases.write_text(CASES.replace("variants=[STAGE_3]", "variants=[STAGE_3, Options(stage=0)]"), encoding="utf-8")
+    twice = '[[expect]]\ncase = "late"\nverdict = "NO_UPDATE"\nnote = "measured"\n' * 2
+    folder = folder_of(tmp_path / "twice", all=twice)
+    assert main(["run", f"{cases}::late", "--all-variants", f"--expected={folder}"]) == Exit.USAGE
+    both = "all.toml entry 1 and all.toml entry 2 both apply; where and versions must tell them apart"
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        f"thawcheck: late[mlp-z3-plain-persist_zero]: {both}",
+        f"late[tiny_llama-z0]: {both}",
     ]
 
 

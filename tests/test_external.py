@@ -282,7 +282,7 @@ def test_torchrun_says_which_rank_this_is() -> None:
     own = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "a"}
     attempt = {"TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     place = Place.find(_TORCH | own | attempt)
-    assert place == Place("torchrun", 1, 4, "node1", 29500, True, 0, 1, "a/2")  # noqa: FBT003
+    assert place == Place("torchrun", 1, 4, "node1", 29500, True, 0, 1, "a/2")
 
 
 def test_the_deepspeed_launcher_says_which_rank_this_is() -> None:

@@ -510,6 +510,7 @@ def test_a_debugger_enters_the_case(pytester: pytest.Pytester) -> None:
             "test_plain.py::test_environment PASSED*",
         ]
     )
+    result.stdout.no_fnmatch_line("*_inprocess.py*")
     assert [(one["case"], one["world"], one["launcher"]) for one in read_results(pytester.path / "out.jsonl")] == [
         ("freezes_first", 1, "in process"),
         ("freezes_first", 1, "in process"),

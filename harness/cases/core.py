@@ -207,14 +207,14 @@ def size_zero_before_gather(run: Run) -> None:
     stage_3 = run.options.stage == 3
     model = run.model()
     freeze_except(model, run.part("block"))
-    _expect_empty(run, model, "before the engine", stage_3 and run.options.init == "zero_init")
+    _expect_empty(run, model, "before the engine", all_of_them=stage_3 and run.options.init == "zero_init")
     engine = run.engine(model)
-    _expect_empty(run, model, "after the engine is made", stage_3)
+    _expect_empty(run, model, "after the engine is made", all_of_them=stage_3)
     run.train(engine, intent=run.part("block"))
-    _expect_empty(run, model, "after training", stage_3 and run.options.persistence == "zero")
+    _expect_empty(run, model, "after training", all_of_them=stage_3 and run.options.persistence == "zero")
 
 
-def _expect_empty(run: Run, model: nn.Module, when: str, all_of_them: bool) -> None:
+def _expect_empty(run: Run, model: nn.Module, when: str, *, all_of_them: bool) -> None:
     """All parameters print ``torch.Size([0])`` at this moment, or none does."""
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     empty = [name for name, shape in shapes.items() if shape == (0,)]

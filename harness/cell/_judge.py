@@ -64,7 +64,7 @@ def judge(
     """Verdicts of this rank on every parameter of the engine's module.
 
     :param shards: per step, per rank, the micro-batches seen.
-    :param first: weights right after the engine was made.
+    :param first: weights when training began.
     :param start: the weights every rank and the twin were given.
     """
     progress = {name: _Parameter(name, one, start.get(name)) for name, one in first.items()}

@@ -62,7 +62,7 @@ class Observer:
         self._micros: list[Micro] = []
         self._last_loss: torch.Tensor | None = None
 
-    def attach(self, engine: Any, stage: int, low_precision: bool) -> None:
+    def attach(self, engine: Any, stage: int, *, low_precision: bool) -> None:
         """Wrap the engine's methods on the instance; its class stays as it is."""
         self._engine = engine
         self._stage = stage

@@ -31,7 +31,7 @@ _NAMED = ("torch", "torch.distributed", "deepspeed", "transformers", "accelerate
 _NEEDED = ("torch", "deepspeed")
 #: Never learned: the user's own modules may change between runs or do things when imported.
 _LIBRARIES = frozenset(
-    "torch deepspeed transformers accelerate peft axolotl safetensors tokenizers huggingface_hub numpy "  # noqa: SIM905
+    "torch deepspeed transformers accelerate peft axolotl safetensors tokenizers huggingface_hub numpy "
     "sympy mpmath networkx packaging pydantic pydantic_core yaml regex tqdm einops psutil jinja2 filelock "
     "fsspec requests httpx datasets pyarrow pandas".split()
 )
@@ -90,10 +90,9 @@ class Preload:
         return bool(new)
 
     def postpone(self, modules: Iterable[str]) -> None:
-        """Leave it to the next start to learn them."""
-        if new := self._unknown(modules):
-            self._untried.update(new)
-            self._save()
+        """Leave to the next start what :meth:`learn` was about, or could not finish."""
+        self._untried.update(self._unknown(modules))
+        self._save()
 
     def _unknown(self, modules: Iterable[str]) -> list[str]:
         known = self._learned | self._avoided | set(sys.modules)

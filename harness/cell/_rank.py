@@ -255,7 +255,7 @@ def rank_main(job: Message, rank: int, channel: Channel, stack: Path) -> NoRetur
 def _main(descriptor: int, rank: int, stack: str) -> None:
     own_session()
     channel = Channel(socket.socket(fileno=descriptor))
-    os.set_inheritable(descriptor, False)  # noqa: FBT003  # it has no name
+    os.set_inheritable(descriptor, False)  # it has no name
     job = channel.receive()
     if job is not None:
         rank_main(job, rank, channel, Path(stack))

@@ -213,7 +213,7 @@ class Run:
         def initialize(*args: Any, **kwargs: Any) -> Any:
             self.reach("engine")
             made = original(*args, **kwargs)
-            self._observer.attach(made[0], self.options.stage, self.options.precision != "fp32")
+            self._observer.attach(made[0], self.options.stage, low_precision=self.options.precision != "fp32")
             self.reach("after engine")
             return made
 

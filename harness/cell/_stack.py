@@ -49,4 +49,4 @@ def prepare_accelerator(backend: str) -> None:
 
     accelerator = get_accelerator()
     if accelerator.communication_backend_name() != backend:
-        accelerator._communication_backend_name = backend
+        accelerator._communication_backend_name = backend  # noqa: SLF001  # there is no other way to say it

@@ -185,7 +185,7 @@ def main(descriptor: int) -> None:
     # Ctrl-C reaches the whole foreground group; we end when pytest closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=descriptor))
-    os.set_inheritable(descriptor, False)  # noqa: FBT003  # it has no name
+    os.set_inheritable(descriptor, False)  # it has no name
     config = channel.receive()
     if config is not None:
         with contextlib.closing(channel):

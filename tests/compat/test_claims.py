@@ -46,7 +46,7 @@ def _trains(record: CaseRecord) -> None:
         assert one.grad_error is not None, one.name
         assert one.grad_error <= TOLERANCES["fp32"].grad, one.name
         assert one.moved == pytest.approx(one.twin_moved, rel=1e-3), one.name
-        assert one.moved > 0, one.name
+        assert one.moved, one.name
     assert {one.moved for one in frozen} == {0.0}
 
 
