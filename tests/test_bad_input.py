@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -415,8 +416,10 @@ def test_a_results_file_that_another_run_writes_is_left_to_it(here: Path) -> Non
 
 def can_mount() -> bool:
     """Whether this user may have a disk of its own."""
-    tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
-    return tried.returncode == 0
+    mount = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return (
+        shutil.which("unshare") is not None and not subprocess.run(mount, capture_output=True, check=False).returncode
+    )
 
 
 def full_disk(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
