@@ -319,7 +319,7 @@ def test_what_libraries_say_on_import_is_in_no_log(world: World) -> None:
 def test_spawned_ranks_give_the_same_verdict(tmp_path: Path) -> None:
     with new_world(tmp_path):
         launcher = ZygoteLauncher(spawn=True)
-        record = run(launcher, rank_cases.sums_ranks, world=2, deadline=SHORT)
+        record = run(launcher, rank_cases.sums_ranks, world=2)
         launcher.close()
     assert record.verdict is Verdict.TRAINS, record.headline
     assert record.launcher == "spawn"

@@ -15,7 +15,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -47,10 +47,14 @@ def _is_library(name: str) -> bool:
 
 
 class Preload:
-    """The list for one environment and device, kept at ``<prefix>/share/thawcheck``."""
+    """The list for one environment and device, kept at ``<prefix>/share/thawcheck``.
 
-    def __init__(self, device: str) -> None:
+    :param stop: says that there is no more time to learn.
+    """
+
+    def __init__(self, device: str, stop: Callable[[], bool] = lambda: False) -> None:
         self._device = device
+        self._stop = stop
         key = json.dumps([sys.version, device, installed_versions()], sort_keys=True)
         name = f"preload-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
         self._path = Path(sys.prefix) / "share" / "thawcheck" / name
@@ -80,19 +84,23 @@ class Preload:
         return missing
 
     def learn(self, modules: Iterable[str]) -> bool:
-        """Import what ranks had to import, which may take seconds; True when something was new."""
-        new = self._unknown(modules)
-        if new:
-            self._avoided |= _unsafe(new)
-            self._learned.update(new)
-            self._import(new)
-            self._save()
-        return bool(new)
+        """Import what ranks had to import, which may take seconds; True when something was new.
 
-    def postpone(self, modules: Iterable[str]) -> None:
-        """Leave to the next start what :meth:`learn` was about, or could not finish."""
-        self._untried.update(self._unknown(modules))
-        self._save()
+        Where there is no time, it is left to the next start.
+        """
+        new = self._unknown(modules)
+        if not new:
+            return False
+        unsafe = _unsafe(new, self._stop)
+        if unsafe is None:
+            self._untried.update(new)
+            self._save()
+            return False
+        self._avoided |= unsafe
+        self._learned.update(new)
+        self._save()  # first, whatever becomes of this process meanwhile
+        self._import(new)
+        return True
 
     def _unknown(self, modules: Iterable[str]) -> list[str]:
         known = self._learned | self._avoided | set(sys.modules)
@@ -100,7 +108,7 @@ class Preload:
 
     def _import(self, modules: Iterable[str]) -> None:
         for name in sorted(modules):
-            if not _below(name, self._avoided):
+            if not (_below(name, self._avoided) or self._stop()):
                 # A module that cannot be imported here is left to the ranks, as before.
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)
@@ -137,10 +145,10 @@ def _below(name: str, tops: Iterable[str]) -> bool:
     return any(name == top or name.startswith(f"{top}.") for top in tops)
 
 
-def _unsafe(modules: Sequence[str]) -> set[str]:
+def _unsafe(modules: Sequence[str], stop: Callable[[], bool]) -> set[str] | None:
     """Those whose import starts a thread, or ends the process: found out in forked children.
 
-    A thread cannot be taken back, and a zygote with two may never fork again; so each list is
+    None when stopped.  A thread cannot be taken back, and a zygote with two may never fork again; so each list is
     tried in a child first, which stops at the module to blame.
     """
     blamed: set[str] = set()
@@ -150,24 +158,25 @@ def _unsafe(modules: Sequence[str]) -> set[str]:
         if not child:
             _try(writing, [name for name in modules if not _below(name, blamed)])
         os.close(writing)
-        try:
-            *tried, end = _hear(reading).split("\n")
-        finally:
-            os.close(reading)
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+        said = _hear(reading, stop)
+        os.close(reading)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        if said is None:
+            return None
+        *tried, end = said.split("\n")
         if end == "all" or not tried:
             return blamed
         blamed.add(tried[-1])
 
 
-def _hear(reading: int) -> str:
-    """All that comes through a pipe."""
+def _hear(reading: int, stop: Callable[[], bool]) -> str | None:
+    """All that comes through a pipe; None when stopped."""
     heard = b""
     while True:
-        # A signal that comes just before a call that blocks is seen when the call returns.
         while not select.select([reading], [], [], 0.1)[0]:
-            pass
+            if stop():
+                return None
         if not (more := os.read(reading, 1 << 16)):
             return heard.decode()
         heard += more

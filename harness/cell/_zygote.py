@@ -30,10 +30,6 @@ from harness.cell._wire import Channel, Message
 __all__ = ["Zygote", "forking_is_unsafe", "main"]
 
 
-class _Leave(BaseException):
-    """Raised where an import, which may take seconds, keeps the zygote from leaving."""
-
-
 def forking_is_unsafe() -> str:
     """Why this process must not fork ranks; empty when it may.
 
@@ -56,12 +52,11 @@ class Zygote:
         self._channel = channel
         self._selector = selectors.DefaultSelector()
         self._leaving = False
-        self._learning = False
         self._parent = os.getppid()
         sys.path[:] = config["sys_path"]
         started = time.monotonic()
         census = Census(config["device"])
-        self._preload = Preload(config["device"])
+        self._preload = Preload(config["device"], stop=lambda: self._leaving)
         missing = {} if config.get("force_spawn") else self._preload.load()
         unsafe = config.get("force_spawn") or forking_is_unsafe()
         # Until here there is nothing to clear up, and both signals simply end us.
@@ -112,8 +107,6 @@ class Zygote:
                             self._obey(message)
                     elif key.fileobj.fileno() >= 0:  # type: ignore[union-attr]  # not closed meanwhile
                         self._supervisor.readable(key.data)
-        except _Leave:
-            pass
         finally:
             self._leaving = True
             self._supervisor.cancel_all()
@@ -123,8 +116,6 @@ class Zygote:
         # SIGHUP says that the thread that started us ended; its process may well live on.
         if number == signal.SIGTERM or os.getppid() != self._parent:
             self._leaving = True
-            if self._learning:
-                raise _Leave
 
     def _obey(self, message: Message) -> None:
         if message["op"] == "run":
@@ -140,7 +131,7 @@ class Zygote:
         modules: set[str] = set()
         for rank in message["ranks"]:
             modules.update((rank["outcome"] or {}).pop("modules", ()))
-        if not (self._forking and modules and self._learn(modules)):
+        if not (self._forking and modules and self._preload.learn(modules)):
             return
         if unsafe := forking_is_unsafe():
             self._forking = False
@@ -148,19 +139,6 @@ class Zygote:
             self._channel.send({"op": "spawning", "why": unsafe})
         else:
             self._settle()
-
-    def _learn(self, modules: set[str]) -> bool:
-        """Have the next ranks find these modules; True when that changed this process."""
-        self._learning = True
-        try:
-            if not self._leaving:
-                return self._preload.learn(modules)
-        except _Leave:
-            pass
-        finally:
-            self._learning = False
-        self._preload.postpone(modules)
-        return False
 
     def _settle(self) -> None:
         """Move all that is loaded out of the collector's sight.
