@@ -79,9 +79,7 @@ def load_stacks(path: Path, taken: Iterable[str] = ()) -> dict[str, Stack]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StackFileError(path, [f"is not valid TOML: {error}"]) from error
 
-    faults = [
-        f"{key}: unknown key; only tables [stack.NAME] may stand here" for key in document if key != "stack"
-    ]
+    faults = [f"{key}: unknown key; only tables [stack.NAME] may stand here" for key in document if key != "stack"]
     tables = document.get("stack")
     if not isinstance(tables, Mapping) or not tables:
         faults.append("stack: there must be at least one table [stack.NAME]")
@@ -110,9 +108,7 @@ def _check_stack(name: str, table: object, locks: Path, taken: frozenset[str], f
         faults.append(f"{where}: must be a table, found {_toml_type(table)}")
         return Stack(name, "", (), (), locks)
     known = ("description", "python", "requires")
-    faults.extend(
-        f"{where}.{key}: unknown key; known are {', '.join(known)}" for key in table if key not in known
-    )
+    faults.extend(f"{where}.{key}: unknown key; known are {', '.join(known)}" for key in table if key not in known)
     faults.extend(f"{where}.{key}: missing" for key in known if key not in table)
 
     description = _check_line(f"{where}.description", table.get("description", "-"), faults)
@@ -162,9 +158,7 @@ def _check_requires(where: str, requires: tuple[str, ...], lock: Path, faults: l
     for entry in requires:
         match = _REQUIREMENT.fullmatch(entry)
         if match is None:
-            faults.append(
-                f"{where}: {entry!r} is neither a bare name nor an exact pin such as 'torch==2.13.0'"
-            )
+            faults.append(f"{where}: {entry!r} is neither a bare name nor an exact pin such as 'torch==2.13.0'")
             continue
         if locked is None:
             continue

@@ -14,7 +14,7 @@ from benchmarks._case import WORLD
 from benchmarks._design import Verdicts
 from benchmarks._exchange import await_verdicts, case_folder, reporting
 from benchmarks._rank import join_over_file, perform
-from harness.cell._ranks import own_session
+from harness.cell.ranks._start import own_session
 
 __all__ = ["AliveDesign"]
 

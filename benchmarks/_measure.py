@@ -16,9 +16,9 @@ from benchmarks._spawn import SpawnDesign
 from benchmarks._torchrun import TorchrunDesign
 from benchmarks._zygote import ZygoteDesign
 from harness.cell import Verdict
-from harness.cell._device import DEVICES
-from harness.cell._scratch import new_scratch
-from harness.cell._verdict import headline
+from harness.cell.outcome._verdict import headline
+from harness.cell.ranks._device import DEVICES
+from harness.cell.ranks._scratch import new_scratch
 
 __all__ = ["measure"]
 

@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from benchmarks._case import VARIANT, WORLD, exclusion
 from benchmarks._exchange import reporting, write_verdicts
-from harness.cell._rank import adopt_group, set_environ
 from harness.cell._run import Run
+from harness.cell.ranks._rank import adopt_group, set_environ
 
 __all__ = ["case_over_file", "join_over_file", "perform"]
 

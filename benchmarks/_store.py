@@ -16,7 +16,7 @@ from benchmarks._bounds import Check
 from benchmarks._case import VARIANT, WORLD, exclusion
 from benchmarks._figures import Figures
 from harness import __version__
-from harness.cell._stack import installed_versions
+from harness.cell.ranks._stack import installed_versions
 
 __all__ = ["as_dict", "claim", "store"]
 

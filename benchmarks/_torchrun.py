@@ -15,8 +15,8 @@ from benchmarks._case import WORLD
 from benchmarks._design import Verdicts
 from benchmarks._exchange import await_verdicts, case_folder, reporting
 from benchmarks._rank import perform
-from harness.cell._programs import import_path
-from harness.cell._rank import adopt_group
+from harness.cell.ranks._programs import import_path
+from harness.cell.ranks._rank import adopt_group
 
 __all__ = ["TorchrunDesign"]
 

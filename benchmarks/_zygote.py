@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks._case import MEMORY_NOTE, VARIANT, WORLD, exclusion, weighed
 from benchmarks._design import DesignError, Verdicts
 from benchmarks._memory import Memory, resident_bytes, thread_count
-from harness.cell._launch import LauncherFailed, Request, ZygoteLauncher
+from harness.cell.ranks._launch import LauncherFailed, Request, ZygoteLauncher
 
 if TYPE_CHECKING:
     from harness.cell import Case, CaseRecord

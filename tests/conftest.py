@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rank_world import World, new_world
 
-from harness.cell import _session
-from harness.cell._launch import Request, ZygoteLauncher
+from harness.cell.plug import _session
+from harness.cell.ranks._launch import Request, ZygoteLauncher
 
 pytest_plugins = ["pytester"]
 

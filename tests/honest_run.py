@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from harness.cell import Hyper, ParameterVerdict
-from harness.cell._judge import judge
-from harness.cell._observer import Micro, Step
-from harness.cell._tolerance import TOLERANCES
-from harness.cell._twin import Twin
+from harness.cell.oracle._judge import judge
+from harness.cell.oracle._observer import Micro, Step
+from harness.cell.oracle._tolerance import TOLERANCES
+from harness.cell.oracle._twin import Twin
 
 __all__ = ["HonestRun", "Small", "micro", "start_of", "twin_of"]
 

@@ -19,7 +19,7 @@ import rank_cases
 from rank_cases import SHARED_MEMORY
 
 from harness.cell import Case, CaseRecord, Verdict
-from harness.cell._launch import Request, ZygoteLauncher
+from harness.cell.ranks._launch import Request, ZygoteLauncher
 
 #: Nothing takes this long unless it never happens.
 PATIENCE: Final = 30.0

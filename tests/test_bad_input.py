@@ -16,10 +16,10 @@ from rank_world import World
 
 from harness.cell import CaseRecord, Options, Verdict
 from harness.cell._case import Case
-from harness.cell._device import DEVICES, Census
-from harness.cell._launch import Request, ZygoteLauncher, missing_libraries
-from harness.cell._results import ResultsFile, read_results
-from harness.cell._stack import installed_versions
+from harness.cell.outcome._results import ResultsFile, read_results
+from harness.cell.ranks._device import DEVICES, Census
+from harness.cell.ranks._launch import Request, ZygoteLauncher, missing_libraries
+from harness.cell.ranks._stack import installed_versions
 from harness.control._exit import Exit
 from harness.control.cli import main
 

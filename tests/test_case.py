@@ -9,7 +9,7 @@ import pytest
 from planted import malformed
 
 from harness.cell import Case, MalformedCase, Options, Verdict, case, grid
-from harness.cell._launch import Request, ZygoteLauncher
+from harness.cell.ranks._launch import Request, ZygoteLauncher
 
 if TYPE_CHECKING:
     from harness.cell._run import Run

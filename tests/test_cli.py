@@ -18,7 +18,7 @@ from rank_world import PATIENCE, World, wait_for
 
 from harness import __version__
 from harness.cell._catalog import shipped
-from harness.cell._results import read_results
+from harness.cell.outcome._results import read_results
 from harness.control._exit import EXITS, Exit
 from harness.control.cli import main
 

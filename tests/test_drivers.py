@@ -10,7 +10,7 @@ import driver_cases
 import pytest
 
 from harness.cell import Case, CaseRecord, Hyper, Options, Verdict
-from harness.cell._launch import Outcome, Request, ZygoteLauncher
+from harness.cell.ranks._launch import Outcome, Request, ZygoteLauncher
 
 _HEAD = "lm_head.weight"
 

@@ -10,8 +10,15 @@ import pytest
 
 from harness.cell import CaseRecord, Failure, ParameterVerdict, Verdict
 from harness.cell._catalog import shipped
-from harness.cell._expect import DEFAULT, Expectation, ExpectationError, Expectations, default_folder, differences
-from harness.cell._expect_faults import faults_of
+from harness.cell.outcome._expect import (
+    DEFAULT,
+    Expectation,
+    ExpectationError,
+    Expectations,
+    default_folder,
+    differences,
+)
+from harness.cell.outcome._expect_faults import faults_of
 from harness.control._exit import Exit
 from harness.control.cli import main
 

@@ -20,15 +20,16 @@ import pytest
 import rank_cases
 from rank_world import answer, new_world
 
-from harness.cell import Case, CaseRecord, Verdict, _limits
+from harness.cell import Case, CaseRecord, Verdict
 from harness.cell.__main__ import main
 from harness.cell._catalog import find
-from harness.cell._external import ExternalLauncher
-from harness.cell._external_meeting import Meeting
-from harness.cell._external_place import NoPlace, Place, first_host
-from harness.cell._external_watch import State, Watch
-from harness.cell._launch import Request, ZygoteLauncher
-from harness.cell._results import read_results
+from harness.cell.external._launcher import ExternalLauncher
+from harness.cell.external._meeting import Meeting
+from harness.cell.external._place import NoPlace, Place, first_host
+from harness.cell.external._watch import State, Watch
+from harness.cell.outcome._results import read_results
+from harness.cell.ranks import _limits
+from harness.cell.ranks._launch import Request, ZygoteLauncher
 
 #: A launch imports the libraries once per rank; nothing takes this long unless it never happens.
 LAUNCH: Final = 400.0

@@ -12,8 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from harness.cell import Hyper, Verdict
-from harness.cell._judge import bit_equal, judge_saved, relative_error
-from harness.cell._tolerance import TOLERANCES
+from harness.cell.oracle._judge import bit_equal, judge_saved, relative_error
+from harness.cell.oracle._tolerance import TOLERANCES
 
 _INTENT = frozenset({"second.weight", "second.bias", "scale"})
 _FROZEN = sorted(frozenset(start_of(0)) - _INTENT)

@@ -25,9 +25,9 @@ import rank_cases
 from rank_world import PATIENCE, World, answer, new_world, request, run, wait_for
 
 from harness.cell import Case, Verdict
-from harness.cell._launch import LauncherFailed, ZygoteLauncher
-from harness.cell._programs import import_path
-from harness.cell._scratch import new_scratch, sweep
+from harness.cell.ranks._launch import LauncherFailed, ZygoteLauncher
+from harness.cell.ranks._programs import import_path
+from harness.cell.ranks._scratch import new_scratch, sweep
 
 #: Everything that a rank of two starts: see ``rank_cases.litter``.
 STARTED: Final = 2 * 7
@@ -37,7 +37,7 @@ OWNER: Final = """
 import json, sys
 import rank_cases
 from rank_world import request
-from harness.cell._launch import ZygoteLauncher
+from harness.cell.ranks._launch import ZygoteLauncher
 
 launcher = ZygoteLauncher()
 ticket = launcher.submit(request(rank_cases.litters_and_hangs, world=2, deadline=600))
@@ -475,7 +475,7 @@ import os
 from pathlib import Path
 import rank_cases
 from rank_world import run
-from harness.cell._launch import ZygoteLauncher
+from harness.cell.ranks._launch import ZygoteLauncher
 
 filler = Path(os.environ["TMPDIR"], "filler")
 launcher = ZygoteLauncher()

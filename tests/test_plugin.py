@@ -15,9 +15,9 @@ from xml.etree import ElementTree as ET
 import pytest
 from rank_world import PATIENCE, World, wait_for
 
-from harness.cell._results import read_results
-from harness.cell._scratch import sweep
-from harness.cell._stack import installed_versions
+from harness.cell.outcome._results import read_results
+from harness.cell.ranks._scratch import sweep
+from harness.cell.ranks._stack import installed_versions
 
 #: A case that trains, one whose block never moves, and one that raises; on the MLP.
 CASES: Final = """\
@@ -550,8 +550,8 @@ def test_options_come_from_the_ini_file_relative_to_it(pytester: pytest.Pytester
     pytester.makeini("[pytest]\nthaw_expected = expected\nthaw_jobs = 3\nthaw_world = 4\nthaw_table = true\n")
     pytester.makeconftest(
         """\
-        from harness.cell._item import SESSION
-        from harness.cell._settings import outputs_from
+        from harness.cell.plug._item import SESSION
+        from harness.cell.plug._settings import outputs_from
 
         def pytest_collection_finish(session):
             settings = session.config.stash[SESSION].settings

@@ -12,9 +12,10 @@ import pytest
 import rank_cases
 from rank_world import World, answer, new_world, request, run
 
-from harness.cell import Case, Verdict, _limits
-from harness.cell._launch import ZygoteLauncher, blank_record
-from harness.cell._merge import fill
+from harness.cell import Case, Verdict
+from harness.cell.outcome._merge import fill
+from harness.cell.ranks import _limits
+from harness.cell.ranks._launch import ZygoteLauncher, blank_record
 
 #: Long enough for two busy cores, and short enough for a test that waits for it.
 SHORT: Final = 1.5

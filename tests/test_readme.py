@@ -9,7 +9,7 @@ from typing import Final
 
 from harness.cell import Case, CaseRecord, Options, Verdict
 from harness.cell._catalog import shipped
-from harness.cell._expect import Expectations
+from harness.cell.outcome._expect import Expectations
 
 ROOT: Final = Path(__file__).parents[1]
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.cell import CaseRecord, Failure, ParameterVerdict, Verdict
-from harness.cell._merge import _worst
-from harness.cell._record import SCHEMA
-from harness.cell._verdict import PRECEDENCE, headline
+from harness.cell.outcome._merge import _worst
+from harness.cell.outcome._record import SCHEMA
+from harness.cell.outcome._verdict import PRECEDENCE, headline
 
 _VERDICTS = st.sampled_from(list(Verdict))
 _TEXT = st.text(max_size=8)

@@ -17,8 +17,8 @@ from typing import Any, Final
 import pytest
 from rank_world import PATIENCE, World, wait_for
 
-from harness.cell._results import ResultsError, ResultsFile, as_line, read_results
-from harness.cell._scratch import sweep
+from harness.cell.outcome._results import ResultsError, ResultsFile, as_line, read_results
+from harness.cell.ranks._scratch import sweep
 
 #: On stand-ins: three cases that answer, the first at once, the last when it is told to.
 CASES: Final = """\
@@ -142,7 +142,7 @@ def test_what_a_killed_writer_left_locks_nobody_out(tmp_path: Path) -> None:
     program = f"""
 import os, signal
 from pathlib import Path
-from harness.cell._results import ResultsFile
+from harness.cell.outcome._results import ResultsFile
 file = ResultsFile(Path({str(path)!r}))
 file.write({{"number": 1}})
 os.kill(os.getpid(), signal.SIGKILL)

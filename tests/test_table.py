@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.cell import CaseRecord, Verdict
-from harness.cell._table import Label, Row, as_markdown, as_text, rows_of
+from harness.cell.outcome._table import Label, Row, as_markdown, as_text, rows_of
 
 
 def record(case: str, stage: int, verdict: Verdict = Verdict.TRAINS, *, as_expected: bool = True) -> CaseRecord:

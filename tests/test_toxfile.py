@@ -156,18 +156,14 @@ def test_name_that_tox_would_misread(matrix: Path, factor: str) -> None:
     (matrix / "locks" / f"torch-{factor}.txt").write_text(LOCK, encoding="utf-8")
     path = write_stacks(matrix, GOOD.replace("stack.latest", f'stack."torch-{factor}"'))
 
-    assert faults_in(path) == (
-        f"stack.torch-{factor}: tox would read {factor!r} in the name as a Python version",
-    )
+    assert faults_in(path) == (f"stack.torch-{factor}: tox would read {factor!r} in the name as a Python version",)
 
 
 @pytest.mark.parametrize("name", ["ds-0.13.4", "torch-2.6.0", "hf-4.46.3", "main", "ds-main-cpu"])
 def test_name_that_is_fine(matrix: Path, name: str) -> None:
     (matrix / "locks" / f"{name}.txt").write_text(LOCK, encoding="utf-8")
 
-    assert list(
-        toxfile.load_stacks(write_stacks(matrix, GOOD.replace("stack.latest", f'stack."{name}"')))
-    ) == [name]
+    assert list(toxfile.load_stacks(write_stacks(matrix, GOOD.replace("stack.latest", f'stack."{name}"')))) == [name]
 
 
 def test_name_that_tox_ini_has(matrix: Path) -> None:
@@ -199,9 +195,7 @@ def test_find_links_for_uv(environ: dict[str, str], expected: str | None) -> Non
         pytest.param(set(), "3.11", id="none"),
     ],
 )
-def test_python_is_the_first_that_uv_finds(
-    monkeypatch: pytest.MonkeyPatch, there: set[str], expected: str
-) -> None:
+def test_python_is_the_first_that_uv_finds(monkeypatch: pytest.MonkeyPatch, there: set[str], expected: str) -> None:
     """With none of them, tox-uv gets the preferred one and says that it is missing."""
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
@@ -224,9 +218,7 @@ def project(matrix: Path) -> Path:
 
 def tox(project: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a real tox; the one that runs this test, if any, must not steer it."""
-    environ = {
-        key: value for key, value in os.environ.items() if not key.startswith(("TOX_", "UV_FIND_LINKS"))
-    }
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("TOX_", "UV_FIND_LINKS"))}
     command = [sys.executable, "-m", "tox", *arguments]
     return subprocess.run(
         command, cwd=project, env=environ | env, capture_output=True, text=True, check=False, timeout=60

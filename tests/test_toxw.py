@@ -201,9 +201,7 @@ registered plugins:
 
 
 def install_tox(checkout: Checkout, answer: str, status: int = 0) -> None:
-    script = (
-        f'if test "$1" = --version; then cat <<"END"\n{answer}END\nexit {status}; fi\necho "installed: $*"\n'
-    )
+    script = f'if test "$1" = --version; then cat <<"END"\n{answer}END\nexit {status}; fi\necho "installed: $*"\n'
     checkout.program("tox", f"#!/bin/sh\nPATH=/bin:/usr/bin\n{script}")
 
 
@@ -353,13 +351,9 @@ def test_without_home_a_folder_of_the_checkout_serves(checkout: Checkout, home: 
 
 
 def test_unreadable_pins(checkout: Checkout) -> None:
-    (checkout.root / "checkout" / "pyproject.toml").write_text(
-        '[dependency-groups]\ntox = ["tox==4"]\n', "utf-8"
-    )
+    (checkout.root / "checkout" / "pyproject.toml").write_text('[dependency-groups]\ntox = ["tox==4"]\n', "utf-8")
 
-    assert_one_paragraph(
-        checkout.toxw("run"), starts=f"toxw: {checkout.root}/checkout/pyproject.toml has no "
-    )
+    assert_one_paragraph(checkout.toxw("run"), starts=f"toxw: {checkout.root}/checkout/pyproject.toml has no ")
 
 
 def test_real_venv_and_pip(bare: Checkout) -> None:

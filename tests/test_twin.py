@@ -7,8 +7,8 @@ import torch
 from honest_run import Small, micro, start_of, twin_of
 
 from harness.cell import Hyper
-from harness.cell._observer import Micro
-from harness.cell._twin import Twin
+from harness.cell.oracle._observer import Micro
+from harness.cell.oracle._twin import Twin
 
 _ALL = frozenset(start_of(0))
 _ADAMW = Hyper(lr=0.05, weight_decay=0.2)

@@ -11,8 +11,8 @@ from planted import clean, gradients, raising, saved, strays, updates
 from planted.scene import FROZEN, TRAINED
 
 from harness.cell import Case, CaseRecord, Options, Verdict
-from harness.cell._launch import Request, ZygoteLauncher
-from harness.cell._tolerance import TOLERANCES
+from harness.cell.oracle._tolerance import TOLERANCES
+from harness.cell.ranks._launch import Request, ZygoteLauncher
 
 #: How far clean runs must stay below a tolerance, and planted faults come out above it.
 HEADROOM = 10

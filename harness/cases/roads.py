@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 )
 def trainer_freeze_except_before(run: Run) -> None:
     """Freeze, hand the model to the Trainer, train."""
-    train_with_trainer(
-        run, freeze=lambda model: freeze_except(model, run.part("block")), intent=run.part("block")
-    )
+    train_with_trainer(run, freeze=lambda model: freeze_except(model, run.part("block")), intent=run.part("block"))
 
 
 @case(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from harness.cell._case import Case, MalformedCase, case
 from harness.cell._hyper import Hyper
 from harness.cell._options import Options, grid
-from harness.cell._record import CaseRecord, Failure, ParameterVerdict
-from harness.cell._verdict import Verdict
 from harness.cell.models import Model
+from harness.cell.outcome._record import CaseRecord, Failure, ParameterVerdict
+from harness.cell.outcome._verdict import Verdict
 from harness.cell.recipes import freeze_all, freeze_all_then_unfreeze, freeze_except, unfreeze
 
 __all__ = [

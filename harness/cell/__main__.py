@@ -13,16 +13,16 @@ from typing import NoReturn
 
 from harness.cell._case import Case, MalformedCase
 from harness.cell._catalog import UnknownCase, find
-from harness.cell._device import DEVICES
-from harness.cell._expect import ExpectationError, Expectations, default_folder, differences
-from harness.cell._external import ExternalLauncher
-from harness.cell._external_meeting import Refused
-from harness.cell._external_place import NoPlace, Place
-from harness.cell._launch import LauncherFailed, Outcome, Request
 from harness.cell._options import Options
 from harness.cell._patterns import nearest
-from harness.cell._results import ResultsError, ResultsFile
-from harness.cell._show import record_text
+from harness.cell.external._launcher import ExternalLauncher
+from harness.cell.external._meeting import Refused
+from harness.cell.external._place import NoPlace, Place
+from harness.cell.outcome._expect import ExpectationError, Expectations, default_folder, differences
+from harness.cell.outcome._results import ResultsError, ResultsFile
+from harness.cell.outcome._show import record_text
+from harness.cell.ranks._device import DEVICES
+from harness.cell.ranks._launch import LauncherFailed, Outcome, Request
 
 _OK, _DIFFERS, _USAGE, _FAILED, _INTERRUPTED = 0, 1, 2, 3, 130
 

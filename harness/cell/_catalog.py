@@ -46,7 +46,7 @@ def find(name: str) -> Case:
 
 
 def _from_file(path: str, name: str) -> Case:
-    from harness.cell._rank import find_case
+    from harness.cell.ranks._rank import find_case
 
     file = Path(path).resolve()
     if not file.is_file():

@@ -14,14 +14,14 @@ import torch.distributed as dist
 
 from harness.cell._case import MalformedCase
 from harness.cell._hyper import Hyper
-from harness.cell._judge import judge, judge_saved
-from harness.cell._observer import Observer, loss_of
 from harness.cell._options import Init, Options
 from harness.cell._patterns import Patterns, as_patterns, nearest, select
-from harness.cell._tolerance import TOLERANCES
-from harness.cell._twin import Twin
-from harness.cell._wire import Message
 from harness.cell.models import Batch, Model, find_model
+from harness.cell.oracle._judge import judge, judge_saved
+from harness.cell.oracle._observer import Observer, loss_of
+from harness.cell.oracle._tolerance import TOLERANCES
+from harness.cell.oracle._twin import Twin
+from harness.cell.ranks._wire import Message
 
 __all__ = ["Run"]
 

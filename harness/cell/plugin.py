@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from harness.cell import _settings
 from harness.cell._case import KINDS, Case, MalformedCase
-from harness.cell._expect import ExpectationError
-from harness.cell._fixture import Thaw
-from harness.cell._item import FAULT, SESSION, CaseItem, collect, fault_of
-from harness.cell._report import LABEL, RECORD, Reporter
-from harness.cell._session import Session
-from harness.cell._stack import installed_versions
-from harness.cell._table import Label
+from harness.cell.outcome._expect import ExpectationError
+from harness.cell.outcome._table import Label
+from harness.cell.plug import _settings
+from harness.cell.plug._fixture import Thaw
+from harness.cell.plug._item import FAULT, SESSION, CaseItem, collect, fault_of
+from harness.cell.plug._report import LABEL, RECORD, Reporter
+from harness.cell.plug._session import Session
+from harness.cell.ranks._stack import installed_versions
 
 __all__: list[str] = []
 

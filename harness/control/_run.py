@@ -10,13 +10,13 @@ from typing import Any
 
 from harness.cell._case import Case, MalformedCase
 from harness.cell._catalog import UnknownCase, find
-from harness.cell._device import DEVICES
-from harness.cell._expect import ExpectationError, default_folder
-from harness.cell._launch import LauncherFailed
 from harness.cell._options import Options
-from harness.cell._results import as_line
-from harness.cell._session import Session, Settings
-from harness.cell._show import record_text
+from harness.cell.outcome._expect import ExpectationError, default_folder
+from harness.cell.outcome._results import as_line
+from harness.cell.outcome._show import record_text
+from harness.cell.plug._session import Session, Settings
+from harness.cell.ranks._device import DEVICES
+from harness.cell.ranks._launch import LauncherFailed
 from harness.control._exit import Exit, Usage, help_texts
 
 __all__ = ["add_to"]

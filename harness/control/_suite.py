@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 
 from harness.cell._catalog import shipped
-from harness.cell._device import DEVICES
-from harness.cell._item import FAULT
+from harness.cell.plug._item import FAULT
+from harness.cell.ranks._device import DEVICES
 from harness.control._exit import Exit, help_texts
 
 __all__ = ["add_to", "execute"]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback
 
-from harness.cell._observer import loss_of
+from harness.cell.oracle._observer import loss_of
 
 __all__ = ["AtTrainBegin", "BareLossTrainer"]
 

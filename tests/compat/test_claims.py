@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.cell import Verdict
-from harness.cell._tolerance import TOLERANCES
+from harness.cell.oracle._tolerance import TOLERANCES
 
 if TYPE_CHECKING:
     from harness.cell import CaseRecord
-    from harness.cell._fixture import Thaw
+    from harness.cell.plug._fixture import Thaw
 
 MODELS = ("tiny_llama", "mlp")
 #: ZeRO-3 is one stage and four ways to build and keep a model.
@@ -102,14 +102,10 @@ def test_exclusion_freezing_yields_correct_gradients(thaw: Thaw, model: str, opt
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("options", STAGES, ids=_id)
-def test_the_literal_loop_before_the_engine_does_not_fail(
-    thaw: Thaw, model: str, options: dict[str, object]
-) -> None:
+def test_the_literal_loop_before_the_engine_does_not_fail(thaw: Thaw, model: str, options: dict[str, object]) -> None:
     """It trains, and to the very same weights as exclusion freezing does."""
     loop = thaw.run("literal_loop_before_engine", model=model, **options)
     exclusion = thaw.run("freeze_except_before_engine", model=model, **options)
 
     _trains(loop)
-    assert [(one.name, one.moved) for one in loop.parameters] == [
-        (one.name, one.moved) for one in exclusion.parameters
-    ]
+    assert [(one.name, one.moved) for one in loop.parameters] == [(one.name, one.moved) for one in exclusion.parameters]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from harness.cell import Hyper, Options, case, freeze_except
-from harness.cell._twin import Twin
+from harness.cell.oracle._twin import Twin
 from planted.scene import COMPOSED, EVERYWHERE, FEW, SGD, block_engine, engine_given, head_apart
 
 if TYPE_CHECKING:

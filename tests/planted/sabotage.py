@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from harness.cell import _engine_facts as facts
+from harness.cell.oracle import _engine_facts as facts
 
 __all__ = [
     "after_step",

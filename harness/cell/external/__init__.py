@@ -1,0 +1,3 @@
+"""Ranks that something else started: torchrun, SLURM, the deepspeed launcher."""
+
+from __future__ import annotations

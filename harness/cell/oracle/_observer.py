@@ -1,0 +1,205 @@
+"""Watch an engine: what each parameter had before and after every optimizer step.
+
+Attached to the engine object itself (its ``forward``, ``backward`` and ``step``), so that it
+sees the same whether a plain loop, accelerate or the Trainer drives it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.cell.oracle import _engine_facts as facts
+
+__all__ = ["Micro", "Observer", "Step"]
+
+# What one parameter is on one rank, as bits; ranks exchange them before anything collective.
+_FLAG, _LOCAL_GRAD, _STEPPED, _PARTITIONED = 1, 2, 4, 8
+
+
+@dataclass
+class Micro:
+    """One micro-batch as this rank's engine saw it."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    #: what backward really differentiates over the loss of the model; apart from the mean over
+    #: micro-batches, which the engine takes unless told not to (the Trainer rescales the loss)
+    scale: float = 1.0
+
+
+@dataclass
+class Step:
+    """One optimizer step, on this rank."""
+
+    intent: frozenset[str]
+    micros: list[Micro] = field(default_factory=list)
+    flags: dict[str, bool] = field(default_factory=dict)
+    groups: dict[str, int | None] = field(default_factory=dict)
+    #: reduced over all ranks; what a local, unreduced gradient looks like is in ``local``
+    grads: dict[str, torch.Tensor] = field(default_factory=dict)
+    local: dict[str, torch.Tensor] = field(default_factory=dict)
+    before: dict[str, torch.Tensor] = field(default_factory=dict)
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    masters: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+class Observer:
+    """Collects :class:`Step` records of one engine."""
+
+    def __init__(self, tick: Callable[[str], None]) -> None:
+        self.steps: list[Step] = []
+        self.intent: frozenset[str] = frozenset()
+        self.shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self.first_weights: dict[str, torch.Tensor] = {}
+        self.buffers: dict[str, torch.dtype] = {}
+        self._tick = tick
+        self._micros: list[Micro] = []
+        self._last_loss: torch.Tensor | None = None
+
+    def attach(self, engine: Any, stage: int, *, low_precision: bool) -> None:
+        """Wrap the engine's methods on the instance; its class stays as it is."""
+        self._engine = engine
+        self._stage = stage
+        self._low_precision = low_precision
+        for name in ("forward", "backward", "step"):
+            original = getattr(engine, name)
+            wrapped = functools.wraps(original)(functools.partial(getattr(self, f"_{name}"), original))
+            setattr(engine, name, wrapped)
+
+    def begin(self, intent: frozenset[str]) -> None:
+        """A stretch of training with this intent starts; look at the weights as they stand."""
+        self.intent = intent
+        weights = self.weights()
+        if not self.first_weights:
+            self.first_weights = weights
+            self.buffers = {name: one.dtype for name, one in self._engine.module.named_buffers()}
+        self._before = weights
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        return dict(self._engine.module.named_parameters())
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Every parameter whole, as a copy.  Collective at stage 3."""
+        parameters = self.parameters()
+        codes = self._agreed(parameters)
+        apart = [one for name, one in parameters.items() if codes[name] & _PARTITIONED]
+        for name, one in parameters.items():
+            self.shapes.setdefault(name, (tuple(one.shape), facts.full_shape(one)))
+        if apart:
+            import deepspeed
+
+            with deepspeed.zero.GatheredParameters(apart):
+                return {name: one.detach().clone() for name, one in parameters.items()}
+        return {name: one.detach().clone() for name, one in parameters.items()}
+
+    def _forward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._tick("forward")
+        output = original(*args, **kwargs)
+        loss = loss_of(output)
+        if loss is not None and loss.requires_grad:
+            self._micros.append(Micro(_copied(args), _copied(kwargs)))
+            # A copy, since the Trainer multiplies the loss in place.
+            self._last_loss = loss.detach().clone()
+        return output
+
+    def _backward(self, original: Callable[..., Any], loss: Any, *args: Any, **kwargs: Any) -> Any:
+        self._tick("backward")
+        if self._micros and self._last_loss is not None and float(self._last_loss) != 0.0:
+            scale = float(loss.detach()) / float(self._last_loss)
+            if kwargs.get("scale_wrt_gas") is False:
+                scale *= self._engine.gradient_accumulation_steps()
+            self._micros[-1].scale = scale
+        return original(loss, *args, **kwargs)
+
+    def _step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not self._engine.is_gradient_accumulation_boundary():
+            return original(*args, **kwargs)
+        self._tick("stepped")
+        step = Step(self.intent, self._micros, before=self._before)
+        self._micros = []
+        self._see_gradients(step)
+        result = original(*args, **kwargs)
+        step.weights = self._before = self.weights()
+        if self._low_precision:
+            self._see_masters(step)
+        self.steps.append(step)
+        return result
+
+    def _see_gradients(self, step: Step) -> None:
+        parameters = self.parameters()
+        groups = facts.group_index(self._engine.optimizer)
+        codes = self._agreed(parameters)
+        for name, one in parameters.items():
+            step.flags[name] = one.requires_grad
+            step.groups[name] = groups.get(id(one))
+            code = codes[name]
+            if code & _STEPPED and code & _FLAG:
+                grad = facts.reduced_grad(one)
+                if grad is not None:
+                    step.grads[name] = grad.detach().float().clone()
+            elif one.grad is not None:
+                step.local[name] = one.grad.detach().float().clone()
+                if self._stage == 0:
+                    # No partitioning: what .grad holds is what was all-reduced, if anything was.
+                    step.grads[name] = step.local[name]
+
+    def _see_masters(self, step: Step) -> None:
+        parameters = self.parameters()
+        codes = self._agreed(parameters)
+        for name, one in parameters.items():
+            if codes[name] & _STEPPED:
+                master = facts.master_weight(one, self._engine.optimizer)
+                if master is not None:
+                    step.masters[name] = master.detach().clone()
+
+    def _agreed(self, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, int]:
+        """For each parameter the bits that hold on *every* rank.
+
+        A collective that only some ranks enter hangs; so what is asked of a parameter is
+        decided from what all ranks say of it.
+        """
+        groups = facts.group_index(self._engine.optimizer)
+        mine = torch.tensor(
+            [
+                _FLAG * one.requires_grad
+                | _LOCAL_GRAD * (one.grad is not None)
+                | _STEPPED * (id(one) in groups)
+                | _PARTITIONED * facts.is_partitioned(one)
+                for one in parameters.values()
+            ],
+            dtype=torch.uint8,
+            device=next(iter(parameters.values())).device,
+        )
+        theirs = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(theirs, mine)
+        agreed = functools.reduce(torch.bitwise_and, theirs)
+        if any(not torch.equal(mine & _PARTITIONED, one & _PARTITIONED) for one in theirs):
+            raise RuntimeError("ranks disagree on which parameters are partitioned; weights cannot be read")
+        return dict(zip(parameters, agreed.tolist(), strict=True))
+
+
+def loss_of(output: Any) -> torch.Tensor | None:
+    """The loss in what a model returned: a scalar tensor, ``.loss``, or the first of a tuple."""
+    if isinstance(output, Mapping):
+        output = output.get("loss")
+    elif isinstance(output, tuple):
+        output = output[0] if output else None
+    else:
+        output = getattr(output, "loss", output)
+    return output if isinstance(output, torch.Tensor) and output.numel() == 1 else None
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, Mapping):
+        return {key: _copied(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(one) for one in value)
+    return value

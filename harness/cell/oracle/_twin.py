@@ -1,0 +1,121 @@
+"""The twin: the same model in plain PyTorch, one process, all ranks' shards, same intent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from harness.cell._hyper import Hyper
+from harness.cell.oracle._observer import Micro, loss_of
+
+__all__ = ["Twin"]
+
+
+class Twin:
+    """Trains beside the engine and is what the engine is held against.
+
+    It keeps what DeepSpeed keeps: weights in the model's precision and, below fp32, fp32 master
+    weights that the optimizer steps.
+
+    :param build: the model factory.
+    :param start: full starting weights and buffers, fp32.
+    :param clipping: largest global gradient norm; 0 for none.
+    :param buffers: buffer name -> dtype in the engine.  DeepSpeed rounds them under ``zero.Init``
+        and not elsewhere, which alone moves bf16 gradients by 0.7 % (rotary frequencies).
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], torch.nn.Module],
+        start: Mapping[str, torch.Tensor],
+        *,
+        hyper: Hyper,
+        dtype: torch.dtype,
+        clipping: float,
+        device: str,
+        buffers: Mapping[str, torch.dtype],
+    ) -> None:
+        model = build()
+        model.load_state_dict(start)
+        self._model = model.to(device).train()
+        self._parameters = dict(self._model.named_parameters())
+        for one in self._parameters.values():
+            one.data = one.data.to(dtype)
+        for name, buffer in self._model.named_buffers():
+            buffer.data = buffer.data.to(buffers.get(name, buffer.dtype))
+        self.masters = {
+            name: torch.nn.Parameter(one.detach().float().clone()) for name, one in self._parameters.items()
+        }
+        self._hyper = hyper
+        self._clipping = clipping
+        self._optimizer: torch.optim.Optimizer | None = None
+        self.grads: dict[str, torch.Tensor] = {}
+
+    def follow(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take the weights that the run has, fp32 masters where it keeps them.
+
+        Each step is then judged from where the run really stood: a fault shows at the step that
+        makes it, on the parameter that has it, and does not make every later gradient wrong.
+        """
+        with torch.no_grad():
+            for name, master in self.masters.items():
+                if name in weights:
+                    master.copy_(weights[name])
+                    self._parameters[name].copy_(weights[name])
+
+    def step(
+        self,
+        shards: Sequence[Sequence[Micro]],
+        intent: frozenset[str],
+        found: Mapping[str, torch.Tensor],
+    ) -> None:
+        """One optimizer step on every rank's micro-batches (rank, then micro-batch).
+
+        The gradient is the mean over ranks of each rank's mean over its micro-batches, as data
+        parallelism defines it; it stays in ``grads``.  The optimizer is given the gradients that
+        the run had (``found``), so that gradient and step are judged apart: Adam turns the
+        rounding of a bf16 reduction into several per cent of a step, and clipping turns one
+        parameter's wrong gradient into a wrong step of all.
+        """
+        for name, one in self._parameters.items():
+            one.requires_grad_(name in intent)
+        self.grads = {}
+        for micros in shards:
+            for micro in micros:
+                loss = loss_of(self._model(*micro.args, **micro.kwargs))
+                assert loss is not None, "the engine's forward gave a loss, so the twin's does"
+                if loss.requires_grad:
+                    (loss * (micro.scale / len(micros))).backward()  # type: ignore[no-untyped-call]
+                self._collect(1.0 / len(shards))
+        self._update(intent, found)
+
+    def _collect(self, share: float) -> None:
+        """Take one micro-batch's gradients in the model's precision, add them up in fp32."""
+        for name, one in self._parameters.items():
+            if one.grad is not None:
+                grad = one.grad.float() * share
+                self.grads[name] = self.grads[name] + grad if name in self.grads else grad
+                one.grad = None
+
+    def _update(self, intent: frozenset[str], found: Mapping[str, torch.Tensor]) -> None:
+        for name, master in self.masters.items():
+            grad = self.grads.get(name)
+            theirs = found.get(name)
+            if grad is not None and theirs is not None and theirs.any() and theirs.isfinite().all():
+                grad = theirs
+            master.grad = None if grad is None else grad.clone()
+        trained = {name: master for name, master in self.masters.items() if name in intent}
+        if self._clipping:
+            torch.nn.utils.clip_grad_norm_(trained.values(), self._clipping)
+        if self._optimizer is None:
+            self._optimizer = self._hyper.torch(trained)
+        else:
+            held = {id(one) for group in self._optimizer.param_groups for one in group["params"]}
+            late = {name: one for name, one in trained.items() if id(one) not in held}
+            for group in self._hyper.groups(late):
+                self._optimizer.add_param_group(group)
+        self._optimizer.step()
+        with torch.no_grad():
+            for name, one in self._parameters.items():
+                one.copy_(self.masters[name])
