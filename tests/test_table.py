@@ -173,3 +173,14 @@ def test_a_session_writes_both(pytester: pytest.Pytester) -> None:
     lines = Path("below/out.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "### freeze table: cpu, 2 ranks"
     assert "| less &lt; more | - | - | - | NOT_RUN ! |" in lines
+
+
+# -- names -----------------------------------------------------------------------------------
+
+
+def test_what_is_said_of_a_case_starts_with_the_name_to_run_it_by() -> None:
+    described = Label("a recipe", name="one", happens="Silent.", instead="be early.")
+    silent = Label("a recipe", name="one")
+
+    assert described.sentences == "one: Silent. Instead: be early."
+    assert silent.sentences == ""

@@ -29,6 +29,8 @@ class Label:
     """What the table says of a case beside its verdicts; plain data, so that it can travel."""
 
     recipe: str
+    #: how to ask for it: ``thawcheck run NAME``
+    name: str = ""
     moment: str = ""
     happens: str = ""
     instead: str = ""
@@ -38,7 +40,7 @@ class Label:
 
     @classmethod
     def of(cls, case: Case) -> Label:
-        return cls(case.recipe, case.moment, case.happens, case.instead, case.path, case.line)
+        return cls(case.recipe, case.name, case.moment, case.happens, case.instead, case.path, case.line)
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -50,7 +52,8 @@ class Label:
     @property
     def sentences(self) -> str:
         instead = f" Instead: {self.instead}" if self.instead else ""
-        return f"{self.happens}{instead}".strip()
+        said = f"{self.happens}{instead}".strip()
+        return f"{self.name}: {said}" if self.name and said else said
 
 
 @dataclass
