@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from pathlib import Path
 
 from benchmarks._case import WORLD
@@ -14,7 +15,7 @@ __all__ = ["ForkserverDesign"]
 
 
 class ForkserverDesign:
-    """Without the half second that DeepSpeed's launcher sleeps after every test."""
+    """With the half second that DeepSpeed's launcher sleeps after every test (tests/unit/common.py)."""
 
     name = "forkserver"
     label = "forkserver, no preload, a pool per case"
@@ -38,6 +39,7 @@ class ForkserverDesign:
             # Not terminated, as it is when this block is left by an exception: so it is ended there.
             pool.close()
             pool.join()
+        time.sleep(0.5)
         return verdicts
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from torch.multiprocessing.spawn import ProcessExitedException, spawn
@@ -17,7 +16,6 @@ __all__ = ["SpawnDesign"]
 
 def _rank(rank: int, folder: Path) -> None:
     case_over_file(rank, folder)
-    os._exit(0)  # interpreter shutdown with torch loaded aborts now and then
 
 
 class SpawnDesign:

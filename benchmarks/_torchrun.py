@@ -84,4 +84,3 @@ def _rank(folder: Path) -> None:
 
 if __name__ == "__main__":
     _rank(Path(sys.argv[1]))
-    os._exit(0)  # interpreter shutdown with torch loaded aborts now and then

@@ -43,7 +43,7 @@ def shares_a_folder(run: Run) -> None:
 
 def meet_again() -> int:
     """Form the group anew by the address in the environment, as code does that knows nothing of ours."""
-    from torch import distributed  # noqa: PLC0415  # only ranks have it
+    from torch import distributed  # only ranks have it
 
     distributed.destroy_process_group()
     distributed.init_process_group("gloo", init_method="env://")

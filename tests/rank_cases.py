@@ -58,7 +58,7 @@ def train(run: Run) -> None:
 
 def wait_for_others() -> None:
     """A collective that ends when all ranks are in it."""
-    import torch.distributed  # noqa: PLC0415  # as all below: only ranks have it
+    import torch.distributed  # as all below: only ranks have it
 
     torch.distributed.barrier()
 
@@ -79,7 +79,7 @@ def trains(run: Run) -> None:
 @_case()
 def sums_ranks(run: Run) -> None:
     """Adds the ranks up over the group, and tells by which port it could have met."""
-    import torch  # noqa: PLC0415
+    import torch
 
     total = torch.tensor([run.rank + 1.0])
     torch.distributed.all_reduce(total)
@@ -90,7 +90,7 @@ def sums_ranks(run: Run) -> None:
 @_case()
 def trains_on_its_own_store(run: Run) -> None:
     """Uses the address in its environment, as a library that insists on it would."""
-    from torch.distributed import TCPStore  # noqa: PLC0415
+    from torch.distributed import TCPStore
 
     port = int(os.environ["MASTER_PORT"])
     store = TCPStore(os.environ["MASTER_ADDR"], port, run.world, is_master=run.rank == 0)

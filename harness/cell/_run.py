@@ -19,6 +19,7 @@ from harness.cell._patterns import Patterns, as_patterns, nearest, select
 from harness.cell.models import Batch, Model, find_model
 from harness.cell.oracle._judge import judge, judge_saved
 from harness.cell.oracle._observer import Observer, loss_of
+from harness.cell.oracle._partitions import fill_partition
 from harness.cell.oracle._tolerance import TOLERANCES
 from harness.cell.oracle._twin import Twin
 from harness.cell.ranks._wire import Message
@@ -103,9 +104,9 @@ class Run:
         self.reach("constructed")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed)
-            reference = self._build()
-        self._start = {name: one.detach().clone() for name, one in reference.state_dict().items()}
-        loaded = load(reference) if load is not None else None
+            self._reference = self._build()
+        self._start = {name: one.detach().clone() for name, one in self._reference.state_dict().items()}
+        loaded = load(self._reference) if load is not None else None
         if loaded is not None:
             model = loaded
         elif (under or self.options.init) == "zero_init" and self.options.stage == 3:
@@ -266,7 +267,7 @@ class Run:
             start=self._start,
             shapes=self._observer.shapes,
             twin=Twin(
-                self._build,
+                lambda: self._reference,  # built already, and needed for nothing else any more
                 self._start,
                 hyper=self.hyper,
                 dtype=_DTYPES[self.options.precision],
@@ -299,17 +300,15 @@ class Run:
         return self._spec.batch if self._build is self._spec.build else None
 
     def _partitioned(self) -> torch.nn.Module:
-        """Built under ``zero.Init``, then given the starting weights through a gather."""
+        """Built under ``zero.Init``; then every rank's partitions are given the starting weights."""
         import deepspeed
 
         config = self.config()
         with deepspeed.zero.Init(config_dict_or_path=config):
             model = self._build()
-        parameters = dict(model.named_parameters())
-        with deepspeed.zero.GatheredParameters(list(parameters.values()), modifier_rank=0), torch.no_grad():
-            if self.rank == 0:
-                for name, one in parameters.items():
-                    one.copy_(self._start[name])
+        with torch.no_grad():
+            for name, one in model.named_parameters():
+                fill_partition(one, self._start[name])
         for name, buffer in model.named_buffers():
             if name in self._start:
                 buffer.copy_(self._start[name])

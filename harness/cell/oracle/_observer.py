@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from harness.cell.oracle import _engine_facts as facts
+from harness.cell.oracle._partitions import gather
 
 __all__ = ["Micro", "Observer", "Step"]
 
@@ -88,15 +89,11 @@ class Observer:
         """Every parameter whole, as a copy.  Collective at stage 3."""
         parameters = self.parameters()
         codes = self._agreed(parameters)
-        apart = [one for name, one in parameters.items() if codes[name] & _PARTITIONED]
+        apart = {name: one for name, one in parameters.items() if codes[name] & _PARTITIONED}
         for name, one in parameters.items():
             self.shapes.setdefault(name, (tuple(one.shape), facts.full_shape(one)))
-        if apart:
-            import deepspeed
-
-            with deepspeed.zero.GatheredParameters(apart):
-                return {name: one.detach().clone() for name, one in parameters.items()}
-        return {name: one.detach().clone() for name, one in parameters.items()}
+        gathered = gather(apart) if apart else {}
+        return {name: gathered[name] if name in gathered else one.detach().clone() for name, one in parameters.items()}
 
     def _forward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._tick("forward")
