@@ -53,10 +53,11 @@ def _is_stored_plainly(parameter: Any) -> bool:
 
 def _gather_flat(parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
     shares = [_share(one).detach().reshape(-1).to(one.device) for one in parameters.values()]
+    sizes = [share.numel() for share in shares]
     flat = torch.cat(shares)
     theirs = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
     dist.all_gather(theirs, flat)
-    pieces = zip(*(one.split([share.numel() for share in shares]) for one in theirs), strict=True)
+    pieces = zip(*(torch.split(one, sizes) for one in theirs), strict=True)
     return {name: _whole(one, piece) for (name, one), piece in zip(parameters.items(), pieces, strict=True)}
 
 
