@@ -252,7 +252,7 @@ def test_suite_runs_files_of_cases_and_writes_all_it_is_asked_for(here: Path, qu
     assert (ran.returncode, ran.stderr) == (Exit.OK, "")
     assert "= freeze table: stack mine, cpu, 2 ranks =" in ran.stdout
     assert re.search(r"^ 1  ask, at once +RAISES +RAISES +- +-$", ran.stdout, re.MULTILINE)
-    assert "1. It answers." in ran.stdout.splitlines()
+    assert "1. answers: It answers." in ran.stdout.splitlines()
     assert "2 variants, 2 as expected, 0 differ (!)" in ran.stdout.splitlines()
     assert [(one["id"], one["stack"]) for one in read_results(here / "out" / "all.jsonl")] == [
         ("answers[mlp-z0]", "mine"),

@@ -236,7 +236,7 @@ def test_cases_run_and_report_under_strict_markers_in_random_order(pytester: pyt
             " 1  freezes first   *  TRAINS   *  -        *  -        *  TRAINS",
             " 2  unfreeze, late  *  -        *  -        *  -        *  NO_UPDATE !",
             " 3  raises          *  RAISES ! *  -        *  -        *  -",
-            "2. Silent. Instead: be early.",
+            "2. *: Silent. Instead: be early.",
             "4 variants, 2 as expected, 2 differ (!)",
             "4 results in out.jsonl",
         ],

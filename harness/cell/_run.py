@@ -163,13 +163,14 @@ class Run:
         self,
         engine: Any,
         *,
-        intent: Patterns,
+        intent: Patterns = (),
         steps: int = 2,
         batch: Callable[[torch.Generator], Batch] | None = None,
     ) -> None:
         """Run optimizer steps and watch them.
 
         :param intent: patterns over parameter names: what is meant to train.  All else must stay.
+            There is no default: a run that means nothing cannot be judged.
         :param steps: optimizer steps; each takes ``options.accumulation`` micro-batches.
         :param batch: draws one micro-batch; by default the model's own.
         """
@@ -205,10 +206,15 @@ class Run:
         self._tick(moment)
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Observe every engine that is created inside, whoever creates it."""
+    def watching(self, *, rescales: bool = False) -> Iterator[None]:
+        """Observe every engine that is created inside, whoever creates it.
+
+        :param rescales: the library hands backward another loss than the model gave (by token
+            counts, say), and the twin is to do the same.
+        """
         import deepspeed
 
+        self._observer.rescales = rescales
         original = deepspeed.initialize
 
         def initialize(*args: Any, **kwargs: Any) -> Any:
@@ -235,6 +241,9 @@ class Run:
         for pattern in patterns:
             if not select(names, pattern):
                 faults.append(f"intent {pattern!r} matches no parameter; {nearest(pattern, names)}")
+        if dropping := sorted({type(one).__name__ for one in engine.module.modules() if _drops_out(one)}):
+            # The twin cannot draw the same mask, and every gradient would look wrong.
+            faults.append(f"the model drops out at random ({', '.join(dropping)}); build it with p=0")
         if faults:
             raise MalformedCase(self._who, *faults)
         self._observer.begin(chosen)
@@ -276,6 +285,7 @@ class Run:
                 buffers=self._observer.buffers,
             ),
             tolerance=TOLERANCES[self.options.precision],
+            apart=self._apart(),
         )
         for state, trained in self._saved:
             lost = judge_saved(state, trained)
@@ -314,9 +324,29 @@ class Run:
                 buffer.copy_(self._start[name])
         return model
 
+    def _apart(self) -> list[dict[str, str]]:
+        """Per step, by parameter: which of its ``gradient`` and ``weight`` differs between ranks.
+        Collective."""
+        mine = self._observer.fingerprints()
+        theirs: list[Any] = [None] * self.world
+        dist.all_gather_object(theirs, mine)
+        return [
+            {
+                name: what
+                for what in ("weight", "gradient")  # the gradient comes first, and is named where both differ
+                for name, print_ in step[what].items()
+                if any(print_ != ranks[number][what].get(name, print_) for ranks in theirs)
+            }
+            for number, step in enumerate(mine)
+        ]
+
     def _all_shards(self) -> list[list[Any]]:
         """Per step, per rank: the micro-batches that each rank's engine saw.  Collective."""
         mine = [step.micros for step in self._observer.steps]
         theirs: list[Any] = [None] * self.world
         dist.all_gather_object(theirs, mine)
         return [[ranks[number] for ranks in theirs] for number in range(len(mine))]
+
+
+def _drops_out(module: torch.nn.Module) -> bool:
+    return "Dropout" in type(module).__name__ and bool(getattr(module, "p", 0)) and module.training

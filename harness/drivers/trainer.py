@@ -107,7 +107,7 @@ def train_with_trainer(
     decayed = set(trainer.get_decay_parameter_names(model))
     undecayed = tuple(name for name, _ in model.named_parameters() if name not in decayed)
     run.hyper = dataclasses.replace(run.hyper, undecayed=undecayed)
-    with run.watching():
+    with run.watching(rescales=True):
         trainer.train()
     return trainer
 

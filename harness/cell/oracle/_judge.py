@@ -60,10 +60,12 @@ def judge(
     shapes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]],
     twin: Twin,
     tolerance: Tolerance,
+    apart: Sequence[Mapping[str, str]] = (),
 ) -> list[ParameterVerdict]:
     """Verdicts of this rank on every parameter of the engine's module.
 
     :param shards: per step, per rank, the micro-batches seen.
+    :param apart: per step, what of a parameter differs between ranks: ``gradient`` or ``weight``.
     :param first: weights when training began.
     :param start: the weights every rank and the twin were given.
     """
@@ -77,6 +79,10 @@ def judge(
             if name not in progress:  # a module attached while training went on
                 progress[name] = _Parameter(name, step.before.get(name, step.weights[name]), None)
             progress[name].see(number, step, twin, before.get(name), tolerance)
+        for name, what in apart[number - 1].items() if apart else ():
+            progress[name].see_apart(number, what)
+        for name in progress.keys() - step.weights.keys():
+            progress[name].see_gone(number, step)
     last = steps[-1]
     return [one.verdict(last, shapes[name]) for name, one in progress.items()]
 
@@ -119,6 +125,17 @@ class _Parameter:
         self._see_gradient(number, step, twin, tolerance)
         self._see_update(number, step, before, wanted, tolerance)
 
+    def see_apart(self, number: int, what: str) -> None:
+        """Ranks hold different bits of what is one and the same."""
+        if self.intended:
+            verdict = Verdict.WRONG_GRAD if what == "gradient" else Verdict.WRONG_UPDATE
+            self._add(verdict, number, f"step {number}", f"the same {what} on every rank", "ranks differ")
+
+    def see_gone(self, number: int, step: Step) -> None:
+        """The module that held it was taken out of the model."""
+        verdict = Verdict.NO_UPDATE if self.intended or self.name in step.intent else Verdict.FROZEN_DRIFT
+        self._add(verdict, number, f"step {number}", "still a part of the model", "gone from it")
+
     def _see_frozen(self, number: int, step: Step, last: torch.Tensor) -> None:
         """``last``: as last seen, so that what happened between two steps counts, too."""
         weight, master = step.weights[self.name], step.masters.get(self.name)
@@ -145,6 +162,9 @@ class _Parameter:
         found = step.grads.get(self.name)
         moment = f"step {number} backward"
         if wanted is None or not wanted.any():
+            if found is not None and found.any():
+                self.grad_error = float("inf")
+                self._add(Verdict.WRONG_GRAD, number, moment, "no gradient", f"one up to {_largest(found):.2e}")
             return  # the twin has none either; what the step then does is judged by the weights
         size = _largest(wanted)
         expected = f"a reduced gradient up to {size:.2e}"
@@ -165,7 +185,7 @@ class _Parameter:
         if local is not None:
             self.grad_error = relative_error(local, wanted)
             self._add(Verdict.WRONG_GRAD, number, moment, expected, "a local gradient, never reduced")
-        elif not flag or group is None:
+        elif not flag or group is None or self.name in step.asked:
             self._add(Verdict.NO_GRAD, number, moment, expected, f"none (requires_grad={flag})")
         # Else this rank trains it and another does not.  Reading it would hang; that other rank
         # reports the missing gradient and the weights tell the rest.
@@ -215,10 +235,10 @@ class _Parameter:
             name=self.name,
             verdict=finding.verdict,
             intended=self.intended,
-            flag=last.flags[self.name],
+            flag=last.flags.get(self.name, False),
             local_shape=list(shapes[0]),
             full_shape=list(shapes[1]),
-            group=last.groups[self.name],
+            group=last.groups.get(self.name),
             moment=finding.moment,
             expected=finding.expected,
             found=finding.found,

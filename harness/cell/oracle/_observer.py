@@ -7,6 +7,7 @@ sees the same whether a plain loop, accelerate or the Trainer drives it.
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +15,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from harness.cell._case import MalformedCase
 from harness.cell.oracle import _engine_facts as facts
 from harness.cell.oracle._partitions import gather
 
-__all__ = ["Micro", "Observer", "Step"]
+__all__ = ["Micro", "Observer", "Step", "fingerprint"]
 
 # What one parameter is on one rank, as bits; ranks exchange them before anything collective.
 _FLAG, _LOCAL_GRAD, _STEPPED, _PARTITIONED = 1, 2, 4, 8
@@ -45,9 +47,17 @@ class Step:
     #: reduced over all ranks; what a local, unreduced gradient looks like is in ``local``
     grads: dict[str, torch.Tensor] = field(default_factory=dict)
     local: dict[str, torch.Tensor] = field(default_factory=dict)
+    #: those whose reduced gradient all ranks agreed to read
+    asked: set[str] = field(default_factory=set)
     before: dict[str, torch.Tensor] = field(default_factory=dict)
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     masters: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def fingerprint(tensor: torch.Tensor) -> str:
+    """Of the bits."""
+    flat = tensor.detach().reshape(-1).contiguous().view(torch.uint8).cpu()
+    return hashlib.blake2b(bytes(flat.numpy().data), digest_size=8).hexdigest()
 
 
 class Observer:
@@ -62,6 +72,10 @@ class Observer:
         self._tick = tick
         self._micros: list[Micro] = []
         self._last_loss: torch.Tensor | None = None
+        self._engine: Any = None
+        self._before: dict[str, torch.Tensor] | None = None
+        #: a driver's library hands another loss to backward than the model gave, and means it
+        self.rescales = False
 
     def attach(self, engine: Any, stage: int, *, low_precision: bool) -> None:
         """Wrap the engine's methods on the instance; its class stays as it is."""
@@ -75,7 +89,10 @@ class Observer:
 
     def begin(self, intent: frozenset[str]) -> None:
         """A stretch of training with this intent starts; look at the weights as they stand."""
+        if self._engine is None:
+            raise MalformedCase("run", "the engine is not watched: make it by run.engine, or inside run.watching()")
         self.intent = intent
+        self._same_parameters()
         weights = self.weights()
         if not self.first_weights:
             self.first_weights = weights
@@ -95,6 +112,16 @@ class Observer:
         gathered = gather(apart) if apart else {}
         return {name: gathered[name] if name in gathered else one.detach().clone() for name, one in parameters.items()}
 
+    def fingerprints(self) -> list[dict[str, dict[str, str]]]:
+        """Per step, of the gradients and weights that are one and the same on all ranks."""
+        return [
+            {
+                "gradient": {name: fingerprint(one) for name, one in step.grads.items()},
+                "weight": {name: fingerprint(one) for name, one in step.weights.items()},
+            }
+            for step in self.steps
+        ]
+
     def _forward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._tick("forward")
         output = original(*args, **kwargs)
@@ -107,7 +134,8 @@ class Observer:
 
     def _backward(self, original: Callable[..., Any], loss: Any, *args: Any, **kwargs: Any) -> Any:
         self._tick("backward")
-        if self._micros and self._last_loss is not None and float(self._last_loss) != 0.0:
+        # What a loop of one's own does to the loss is its fault, and the twin must not repeat it.
+        if self.rescales and self._micros and self._last_loss is not None and float(self._last_loss) != 0.0:
             scale = float(loss.detach()) / float(self._last_loss)
             if kwargs.get("scale_wrt_gas") is False:
                 scale *= self._engine.gradient_accumulation_steps()
@@ -118,6 +146,10 @@ class Observer:
         if not self._engine.is_gradient_accumulation_boundary():
             return original(*args, **kwargs)
         self._tick("stepped")
+        if self._before is None:
+            raise MalformedCase("run", "an optimizer step before run.train or run.intend said what is meant to train")
+        if not self._micros:
+            raise MalformedCase("run", "an optimizer step, but no forward gave a loss: let the model's call return it")
         step = Step(self.intent, self._micros, before=self._before)
         self._micros = []
         self._see_gradients(step)
@@ -137,6 +169,7 @@ class Observer:
             step.groups[name] = groups.get(id(one))
             code = codes[name]
             if code & _STEPPED and code & _FLAG:
+                step.asked.add(name)
                 grad = facts.reduced_grad(one)
                 if grad is not None:
                     step.grads[name] = grad.detach().float().clone()
@@ -154,6 +187,14 @@ class Observer:
                 master = facts.master_weight(one, self._engine.optimizer)
                 if master is not None:
                     step.masters[name] = master.detach().clone()
+
+    def _same_parameters(self) -> None:
+        """Raises MalformedCase where ranks have different models: nothing of them can be compared."""
+        names = "\n".join(self.parameters())
+        theirs: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(theirs, names)
+        if any(one != names for one in theirs):
+            raise MalformedCase("run", "the model has other parameters on one rank than on another")
 
     def _agreed(self, parameters: Mapping[str, torch.nn.Parameter]) -> dict[str, int]:
         """For each parameter the bits that hold on *every* rank.

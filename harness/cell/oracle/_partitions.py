@@ -47,7 +47,7 @@ def _is_stored_plainly(parameter: Any) -> bool:
     return (
         share.status.name == "AVAILABLE"
         and not hasattr(share, "ds_quant_scale")
-        and 0 <= share.numel() * dist.get_world_size() - parameter.ds_numel < share.numel() + dist.get_world_size()
+        and 0 <= share.numel() * dist.get_world_size() - parameter.ds_numel < dist.get_world_size()
     )
 
 

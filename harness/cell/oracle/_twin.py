@@ -102,7 +102,8 @@ class Twin:
         for name, master in self.masters.items():
             grad = self.grads.get(name)
             theirs = found.get(name)
-            if grad is not None and theirs is not None and theirs.any() and theirs.isfinite().all():
+            both = grad is not None and theirs is not None and grad.any() and theirs.any()
+            if both and theirs is not None and theirs.isfinite().all():
                 grad = theirs
             master.grad = None if grad is None else grad.clone()
         trained = {name: master for name, master in self.masters.items() if name in intent}

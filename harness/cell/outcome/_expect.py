@@ -8,10 +8,11 @@ TRAINS is the default and has no entry.  An entry is a measured verdict on a ran
     where = {stage = [1, 2, 3]}             # any setting of a variant; one value or several
     versions = {deepspeed = "==0.19.8"}
     parameters = ["model.layers.2.*"]       # exactly these carry the verdict
+    also = {FROZEN_DRIFT = ["lm_head.*"]}   # and these, less bad ones; no other fault is expected
     note = "measured ..."                   # a note or refs, or both
 
 Verdicts of a whole process take ``moment``, ``type`` and ``message`` (a regular expression,
-searched) instead of ``parameters``; RAISES needs the type.
+searched) instead of ``parameters`` and ``also``; RAISES needs moment and type.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Expectation:
     device: str | None = None
     world: int | None = None
     parameters: tuple[str, ...] = ()
+    also: Mapping[Verdict, tuple[str, ...]] = field(default_factory=dict)
     moment: str | None = None
     type: str | None = None
     message: str | None = None
@@ -134,6 +136,7 @@ def _made(entry: Mapping[str, Any], source: str) -> Expectation:
         "verdict": Verdict(entry["verdict"]),
         "where": {axis: listed(one) for axis, one in entry.get("where", {}).items()},
         "parameters": tuple(entry.get("parameters", ())),
+        "also": {Verdict(verdict): tuple(patterns) for verdict, patterns in entry.get("also", {}).items()},
         "refs": tuple(entry.get("refs", ())),
         "source": source,
     }
@@ -154,16 +157,34 @@ def differences(record: CaseRecord, expected: Expectation) -> list[str]:
             found.append(
                 f"expected a message like {expected.message!r} ({expected.source}), found {record.failure.message!r}"
             )
+    if record.parameters:
+        found += _parameter_differences(record, expected)
+    return found
+
+
+def _parameter_differences(record: CaseRecord, expected: Expectation) -> list[str]:
+    """Which parameters carry the headline, where that is said, and what the others are.
+
+    A headline speaks for the worst alone; so any other fault must be named by ``also``, or it
+    would hide behind an expected one.
+    """
+    names = [one.name for one in record.parameters]
+    asked = dict(expected.also)
     if expected.parameters:
-        wanted_names = set(select([one.name for one in record.parameters], expected.parameters))
-        got_names = {one.name for one in record.worst()}
-        if wanted_names != got_names:
-            parts = [
-                f"also of {', '.join(sorted(got_names - wanted_names))}" if got_names - wanted_names else "",
-                f"but not of {', '.join(sorted(wanted_names - got_names))}" if wanted_names - got_names else "",
-            ]
+        asked[expected.verdict] = expected.parameters
+    got: dict[Verdict, set[str]] = {}
+    for one in record.parameters:
+        got.setdefault(one.verdict, set()).add(one.name)
+    found = []
+    for verdict in sorted({*asked, *got} - {Verdict.TRAINS, Verdict.FROZEN}, key=str):
+        if verdict is expected.verdict and not expected.parameters:
+            continue  # of which parameters is not said
+        wanted = set(select(names, asked.get(verdict, ())))
+        more, less = sorted(got.get(verdict, set()) - wanted), sorted(wanted - got.get(verdict, set()))
+        if more or less:
+            parts = [f"also of {', '.join(more)}" if more else "", f"but not of {', '.join(less)}" if less else ""]
             found.append(
-                f"expected {record.verdict} of {', '.join(expected.parameters)} ({expected.source}), "
+                f"expected {verdict} of {', '.join(asked.get(verdict, ())) or 'no parameter'} ({expected.source}), "
                 f"found it {' '.join(filter(None, parts))}"
             )
     return found

@@ -27,6 +27,7 @@ _KEYS = (
     "moment",
     "type",
     "message",
+    "also",
     "note",
     "refs",
 )
@@ -65,9 +66,11 @@ def faults_of(entry: Any) -> list[str]:
 
 def _verdict_faults(verdict: Verdict, entry: Mapping[str, Any]) -> list[str]:
     """What does not go with the verdict: it would never be compared, and so say nothing."""
-    found = []
-    if verdict is Verdict.RAISES and not entry.get("type"):
-        found.append("RAISES needs the type of the exception")
+    found = _also_faults(entry.get("also", {}))
+    if verdict is Verdict.RAISES:
+        found += [f"RAISES needs the {key}" for key in ("moment", "type") if not entry.get(key)]
+    if verdict in _FAILURES and "also" in entry:
+        found.append(f"{verdict} is a verdict of no parameter, but also names some")
     if verdict in _FAILURES and "parameters" in entry:
         found.append(f"{verdict} is a verdict of no parameter, but parameters are given")
     for key in _OF_FAILURES:
@@ -83,6 +86,17 @@ def _verdict_faults(verdict: Verdict, entry: Mapping[str, Any]) -> list[str]:
             except re.error as error:
                 found.append(f"message is no regular expression: {error}")
     return found
+
+
+def _also_faults(also: Any) -> list[str]:
+    """``also`` maps further verdicts to the parameters that carry them."""
+    if not isinstance(also, dict):
+        return [f"also must be a table of verdicts, found {also!r}"]
+    known = [str(one) for one in Verdict if one not in _FAILURES and one not in (Verdict.FROZEN, Verdict.TRAINS)]
+    found = [f"also: {one!r} is not one of {', '.join(known)}" for one in sorted({*also} - {*known})]
+    return found + [
+        f"also {one}: must be a list of texts, found {also[one]!r}" for one in also if not _are_texts(also[one])
+    ]
 
 
 def _where_faults(where: Any) -> list[str]:

@@ -28,27 +28,38 @@ def fill(record: CaseRecord, done: Message, request: Request) -> Outcome:
     }
     if done.get("kept"):
         record.notes.append(f"the folder of the ranks is kept: {done['kept']}")
-    malformed = [rank for rank in ranks if (rank["outcome"] or {}).get("kind") == "malformed"]
-    if malformed:
-        outcome.malformed = malformed[0]["outcome"]["message"]
-        _not_run(record, f"malformed case: {outcome.malformed}")
-    elif missing := [rank for rank in ranks if (rank["outcome"] or {}).get("kind") == "missing"]:
-        _not_run(record, missing[0]["outcome"]["message"])
-    elif full := [rank for rank in ranks if (rank["outcome"] or {}).get("kind") == "full"]:
-        _not_run(record, f"rank {full[0]['rank']} found the disk full: {full[0]['outcome']['message']}")
-    elif done["how"] == "not_started":
-        _not_run(record, done["reason"])
-    elif done["how"] == "cancelled":
-        _not_run(record, "interrupted")
-    elif dead := [rank for rank in ranks if rank["outcome"] is None and not _was_ended(rank)]:
-        _crash(record, dead)
+    dead = [rank for rank in ranks if rank["outcome"] is None and not _was_ended(rank)]
+    if dead and done["how"] not in ("not_started", "cancelled"):
+        _crash(record, dead)  # before all that other ranks say: nothing outweighs a death
+    elif reason := _why_not_run(done, ranks):
+        _not_run(record, reason)
+        if malformed := _of_kind("malformed", ranks):
+            outcome.malformed = malformed[0]["outcome"]["message"]
     elif done["how"] == "hang":
         _hang(record, ranks, request)
-    elif raised := [rank for rank in ranks if (rank["outcome"] or {}).get("kind") == "raised"]:
+    elif raised := _of_kind("raised", ranks):
         _raises(record, raised, ranks)
     else:
         _measured(record, ranks)
     return outcome
+
+
+def _why_not_run(done: Message, ranks: Sequence[Message]) -> str:
+    """Why nothing was measured; empty where something was."""
+    reasons = {
+        "malformed": "malformed case: {0[message]}",
+        "failed": "thawcheck itself failed to judge the run: {0[message]}",
+        "missing": "{0[message]}",
+        "full": "rank {1} found the disk full: {0[message]}",
+    }
+    for kind, text in reasons.items():
+        if found := _of_kind(kind, ranks):
+            return text.format(found[0]["outcome"], found[0]["rank"])
+    return {"not_started": done.get("reason", ""), "cancelled": "interrupted"}.get(done["how"], "")
+
+
+def _of_kind(kind: str, ranks: Sequence[Message]) -> list[Message]:
+    return [rank for rank in ranks if (rank["outcome"] or {}).get("kind") == kind]
 
 
 def _worth(rank: Message) -> bool:
@@ -118,7 +129,9 @@ def _raises(record: CaseRecord, raised: Sequence[Message], ranks: Sequence[Messa
     for rank in ranks:
         other = rank["outcome"]
         if rank["rank"] not in same or other["message"] != first["message"]:
-            state = f"raised {other['type']}: {other['message']}" if other and "type" in other else "was blocked"
+            state = "was blocked"
+            if other is not None:
+                state = f"raised {other['type']}: {other['message']}" if "type" in other else "had finished"
             record.notes.append(f"rank {rank['rank']} {state} at {rank['moment']!r}")
 
 
@@ -127,6 +140,9 @@ def _measured(record: CaseRecord, ranks: Sequence[Message]) -> None:
     record.notes += list(dict.fromkeys(note for report in reports for note in report["notes"]))
     record.seconds |= reports[0]["seconds"]
     views = [[ParameterVerdict.from_dict(one) for one in report["parameters"]] for report in reports]
+    if len({tuple(one.name for one in view) for view in views}) > 1:
+        _not_run(record, "the model has other parameters on one rank than on another at the end")
+        return
     record.parameters = [_worst(list(same)) for same in zip(*views, strict=True)]
     record.verdict = headline(one.verdict for one in record.parameters)
     record.headline = _sentence(record)

@@ -44,14 +44,22 @@ __all__ = ["find_case", "perform", "rank_main"]
 _COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
 
+class JudgeFailed(Exception):
+    """The harness failed after the case had run; no finding about what is under test."""
+
+
 class _ImportTicks(importlib.abc.MetaPathFinder):
     """Counts as progress that modules are being imported: the first engine imports for seconds."""
 
     def __init__(self, tick: Callable[[], object]) -> None:
         self._tick = tick
         self._last = 0.0
+        self._seen: set[str] = set()
 
-    def find_spec(self, *_: object, **__: object) -> None:
+    def find_spec(self, name: str, *_: object, **__: object) -> None:
+        if name in self._seen:  # a loop that tries the same import again makes no progress
+            return
+        self._seen.add(name)
         if time.monotonic() - self._last > 1.0:
             self._last = time.monotonic()
             self._tick()
@@ -179,7 +187,12 @@ def perform(job: Message, run: Run) -> Message:
     options = run.options
     case = find_case(job["module"], job["path"], job["case"])
     case.function(run)
-    measured = run.finish()
+    try:
+        measured = run.finish()
+    except MalformedCase:
+        raise
+    except Exception as error:
+        raise JudgeFailed(f"{type(error).__name__}: {error}") from error
     return {"t": "out", "kind": "done", "options": options.id, **measured}
 
 
@@ -190,6 +203,8 @@ def failure_outcome(error: BaseException, run: Run | None) -> Message:
         kind = "malformed"
     elif isinstance(error, LibraryMissing):
         kind = "missing"
+    elif isinstance(error, JudgeFailed):
+        kind = "failed"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         kind = "full"
     return {
