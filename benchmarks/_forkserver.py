@@ -18,7 +18,7 @@ class ForkserverDesign:
     """With the half second that DeepSpeed's launcher sleeps after every test (tests/unit/common.py)."""
 
     name = "forkserver"
-    label = "forkserver, no preload, a pool per case"
+    label = "forkserver, no preload, a pool per case, 0.5 s sleep"
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch

@@ -143,7 +143,8 @@ def test_every_fault_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         "several.toml entry 1: needs a note or refs: where was this measured or reported?",
         "several.toml entry 3: unknown key 'wher'; did you mean 'where'?",
         "several.toml entry 3: needs the name of a case, found None",
-        "several.toml entry 3: RAISES needs the type of the exception",
+        "several.toml entry 3: RAISES needs the moment",
+        "several.toml entry 3: RAISES needs the type",
         "several.toml entry 3: versions of 'deepseed' are not recorded; did you mean 'deepspeed'?",
         "several.toml entry 3: deepspeed = '0.19.8' is no version range, such as '>=0.16,<0.19.3'",
     ]
@@ -170,7 +171,7 @@ def test_every_fault_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         ({"moment": "engine"}, "NO_UPDATE comes with no moment; only CRASH, HANG, NOT_RUN, RAISES, UNSOLVABLE do"),
         ({"verdict": "HANG", "parameters": ["a"]}, "HANG is a verdict of no parameter, but parameters are given"),
         ({"verdict": "CRASH", "type": 9}, "type must be a text, found 9"),
-        ({"verdict": "RAISES", "type": "E", "message": "(["}, "message is no regular expression: "),
+        ({"verdict": "RAISES", "moment": "engine", "type": "E", "message": "(["}, "message is no regular expression: "),
         ({"verdict": "FROZEN"}, "verdict 'FROZEN' is not one of "),
         ({"note": ""}, "needs a note or refs"),
     ],
@@ -364,3 +365,44 @@ def test_faults_end_a_session_before_anything_runs(pytester: pytest.Pytester) ->
     # Who runs no case is not concerned.
     result = pytester.runpytest_subprocess(f"--thaw-expected={broken}", "-k", "nothing")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+# -- faults that hide behind an expected one -------------------------------------------------
+
+
+def _drifting() -> CaseRecord:
+    """What was expected does not train, and beside it a frozen weight drifts."""
+    made = record()
+    made.verdict = Verdict.NO_UPDATE
+    made.parameters = [
+        ParameterVerdict("late", Verdict.NO_UPDATE, True, True, [1], [1], None),
+        ParameterVerdict("rest", Verdict.FROZEN_DRIFT, False, False, [1], [1], None),
+        ParameterVerdict("head", Verdict.TRAINS, True, True, [1], [1], 0),
+    ]
+    return made
+
+
+def test_a_lesser_fault_is_no_part_of_an_expected_headline() -> None:
+    expected = Expectation(Verdict.NO_UPDATE, parameters=("late",), source="here")
+
+    assert differences(_drifting(), expected) == ["expected FROZEN_DRIFT of no parameter (here), found it also of rest"]
+
+
+def test_a_lesser_fault_is_expected_by_name() -> None:
+    also = {Verdict.FROZEN_DRIFT: ("rest",)}
+    expected = Expectation(Verdict.NO_UPDATE, parameters=("late",), also=also, source="here")
+
+    assert differences(_drifting(), expected) == []
+    gone = _drifting()
+    gone.parameters[1] = ParameterVerdict("rest", Verdict.FROZEN, False, False, [1], [1], None)
+    assert differences(gone, expected) == ["expected FROZEN_DRIFT of rest (here), found it but not of rest"]
+
+
+def test_every_shipped_entry_is_about_something() -> None:
+    """A case that exists, variants that it has, and parameters that these have."""
+    cases = {case.name: case for case in shipped()}
+    for entry in Expectations.load(Path(__file__).parents[1] / "matrix/expected").entries:
+        case = cases[entry.case]
+        for axis, values in entry.where.items():
+            had = {getattr(options, axis) for options in case.variants}
+            assert set(values) <= had, f"{entry.source}: {axis}"

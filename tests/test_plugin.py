@@ -118,7 +118,7 @@ def expect_answers(folder: Path) -> Path:
     """An expectations folder in which the quick cases do as they should."""
     folder.mkdir()
     entries = (
-        f'[[expect]]\ncase = "{case}"\nverdict = "RAISES"\ntype = "Answer"\nnote = "made up"\n'
+        f'[[expect]]\ncase = "{case}"\nverdict = "RAISES"\nmoment = "start"\ntype = "Answer"\nnote = "made up"\n'
         for case in ("answers", "answers_after")
     )
     (folder / "quick.toml").write_text("\n".join(entries), encoding="utf-8")

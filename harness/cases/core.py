@@ -81,8 +81,8 @@ def unfreeze_more_after_engine(run: Run) -> None:
     refs=["deepspeedai/DeepSpeed#5639"],
     recipe="train one part, engine, switch to another",
     moment="across the engine",
-    happens="Stage 3 is silent and the newly trained part never moves; stages 1 and 2 crash in backward, since "
-    "no parameter that DeepSpeed reduces has a gradient any more.",
+    happens="Stage 3 is silent: the newly trained part never moves, and the one frozen in its place decays. Stages 1 "
+    "and 2 crash in backward, since no parameter that DeepSpeed reduces has a gradient any more.",
     instead="create a new engine for the new part.",
 )
 def switch_part_after_engine(run: Run) -> None:

@@ -18,7 +18,7 @@ class Hyper:
 
     ``eps`` is larger than anyone's default on purpose.  Adam divides a gradient by its own size,
     so an element whose gradient is rounding noise still moves by a full learning rate, in a
-    random direction; ``eps`` well above that noise keeps run and twin comparable to 1e-3.
+    random direction; ``eps`` well above that noise keeps run and twin comparable.
     """
 
     optimizer: Literal["AdamW", "SGD"] = "AdamW"

@@ -129,7 +129,8 @@ class _Parameter:
         """Ranks hold different bits of what is one and the same."""
         if self.intended:
             verdict = Verdict.WRONG_GRAD if what == "gradient" else Verdict.WRONG_UPDATE
-            self._add(verdict, number, f"step {number}", f"the same {what} on every rank", "ranks differ")
+            # Counts after the step, so that the rank that shows a fault of its own in it speaks first.
+            self._add(verdict, number + 1, f"step {number}", f"the same {what} on every rank", "ranks differ")
 
     def see_gone(self, number: int, step: Step) -> None:
         """The module that held it was taken out of the model."""

@@ -95,7 +95,7 @@ def _also_faults(also: Any) -> list[str]:
     known = [str(one) for one in Verdict if one not in _FAILURES and one not in (Verdict.FROZEN, Verdict.TRAINS)]
     found = [f"also: {one!r} is not one of {', '.join(known)}" for one in sorted({*also} - {*known})]
     return found + [
-        f"also {one}: must be a list of texts, found {also[one]!r}" for one in also if not _are_texts(also[one])
+        f"also {one}: must be a list of texts, found {given!r}" for one, given in also.items() if not _are_texts(given)
     ]
 
 

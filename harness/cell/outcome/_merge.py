@@ -55,7 +55,9 @@ def _why_not_run(done: Message, ranks: Sequence[Message]) -> str:
     for kind, text in reasons.items():
         if found := _of_kind(kind, ranks):
             return text.format(found[0]["outcome"], found[0]["rank"])
-    return {"not_started": done.get("reason", ""), "cancelled": "interrupted"}.get(done["how"], "")
+    if done["how"] == "not_started":
+        return str(done["reason"])
+    return "interrupted" if done["how"] == "cancelled" else ""
 
 
 def _of_kind(kind: str, ranks: Sequence[Message]) -> list[Message]:
