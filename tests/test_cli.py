@@ -49,16 +49,14 @@ def sleeps(run):
         run.reach("asleep")
 """
 
-EXPECTED: Final = '''\
+EXPECTED: Final = """\
 [[expect]]
 case = "answers"
 verdict = "RAISES"
 moment = "start"
 type = "Answer"
 note = "made up"
-'''
-    '[[expect]]\ncase = "answers"\nverdict = "RAISES"\nmoment = "start"\ntype = "Answer"\nnote = "made up"\n'
-)
+"""
 
 BROKEN: Final = """\
 from harness.cell import case
