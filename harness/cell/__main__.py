@@ -22,7 +22,7 @@ from harness.cell.outcome._expect import ExpectationError, Expectations, default
 from harness.cell.outcome._results import ResultsError, ResultsFile
 from harness.cell.outcome._show import record_text
 from harness.cell.ranks._device import DEVICES
-from harness.cell.ranks._launch import LauncherFailed, Outcome, Request
+from harness.cell.ranks._launch import LauncherFailed, Outcome, Request, run_on
 
 _OK, _DIFFERS, _USAGE, _FAILED, _INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -124,7 +124,7 @@ def _run(
         fault = str(error)
     try:
         launcher.start(fault)
-        outcome = launcher.result(launcher.submit(request))
+        outcome = run_on(launcher, request)
         if outcome.malformed:
             raise MalformedCase(f"case {request.case.name}", outcome.malformed)
         found = _compared(outcome, expectations)

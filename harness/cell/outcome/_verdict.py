@@ -9,7 +9,7 @@ __all__ = ["PRECEDENCE", "Verdict", "headline"]
 
 
 class Verdict(str, enum.Enum):
-    """What a case was seen to do; see ``docs`` in each member for what it asserts."""
+    """What a case was seen to do; the comment at each says what it asserts."""
 
     CRASH = "CRASH"  #: a rank died by a signal, or left without reporting
     HANG = "HANG"  #: no rank made progress until the deadline

@@ -11,7 +11,7 @@ from harness.cell._options import Options
 from harness.cell.outcome._expect import Expectation, ExpectationError, Expectations, default_folder, differences
 from harness.cell.ranks._ahead import Ahead
 from harness.cell.ranks._inprocess import InProcessLauncher
-from harness.cell.ranks._launch import Outcome, Request, ZygoteLauncher, blank_record
+from harness.cell.ranks._launch import Outcome, Request, ZygoteLauncher, blank_record, run_on
 
 __all__ = ["Session", "Settings"]
 
@@ -103,7 +103,7 @@ class Session:
         request = self.request(case, options)
         if self.settings.in_process:
             self._in_process = self._in_process or InProcessLauncher(self.settings.device)
-            outcome = self._in_process.result(self._in_process.submit(request))
+            outcome = run_on(self._in_process, request)
         else:
             if self._ahead is None:
                 self._zygote = ZygoteLauncher(self.settings.device)

@@ -37,6 +37,7 @@ __all__ = [
     "blank_record",
     "missing_libraries",
     "missing_text",
+    "run_on",
 ]
 
 
@@ -77,6 +78,11 @@ class Launcher(Protocol):
     def result(self, ticket: str) -> Outcome: ...
 
     def close(self) -> None: ...
+
+
+def run_on(launcher: Launcher, request: Request) -> Outcome:
+    """One request, from start to end, on ranks of whatever kind."""
+    return launcher.result(launcher.submit(request))
 
 
 def blank_record(request: Request, launcher: str) -> CaseRecord:

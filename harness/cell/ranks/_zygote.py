@@ -122,8 +122,6 @@ class Zygote:
             self._supervisor.run(message)
         elif message["op"] == "cancel":
             self._supervisor.cancel(message["id"])
-        elif message["op"] == "stop":
-            self._channel.close()
 
     def _report(self, message: Message) -> None:
         if not self._channel.closed:
