@@ -221,17 +221,39 @@ def test_run_ends_with_1_on_a_difference_and_shows_logs(here: Path, quick: World
     assert quick.left() == {}
 
 
-def test_run_interrupted_leaves_nothing(here: Path, quick: World) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_run_interrupted_leaves_nothing(here: Path, quick: World, number: signal.Signals) -> None:
     arguments = ["run", "mine.py::sleeps"]
     with subprocess.Popen(
         [*command(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert wait_for(lambda: [*quick.temporary.rglob("asleep")])
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (Exit.INTERRUPTED, "", "thawcheck: interrupted; all ranks are ended\n")
     assert not (here / "asleep").exists()
     assert quick.left() == {}
+
+
+@pytest.mark.parametrize("arguments", [("run", "mine.py::answers", "--json"), ("suite", "mine.py")])
+def test_a_reader_that_goes_away_is_no_success(arguments: tuple[str, ...], here: Path, quick: World) -> None:
+    """Verdicts were asked for; nobody may take their absence for good news."""
+    del here
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command(), *arguments], stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read().decode()
+    assert process.returncode not in (Exit.OK, None)
+    assert "Traceback" not in said
+    assert quick.left() == {}
+
+
+def test_run_of_a_file_asks_for_a_case_in_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del here
+    assert main(["run", "mine.py"]) == Exit.USAGE
+    assert capsys.readouterr().err == "thawcheck: 'mine.py' is a file; name a case in it, too: mine.py::CASE\n"
 
 
 def test_run_says_when_the_harness_itself_failed(here: Path, quick: World) -> None:
@@ -326,5 +348,6 @@ def test_suite_interrupted_keeps_what_was_measured(here: Path, quick: World) -> 
         said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == Exit.INTERRUPTED
     assert "2 variants, 0 as expected, 2 differ (!)" in said.splitlines()
+    assert "Partial: 2 of 3 variants; the others were deselected or not reached." in said.splitlines()
     assert "2 results in out.jsonl" in said.splitlines()
     assert quick.left() == {}

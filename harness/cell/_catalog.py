@@ -39,6 +39,8 @@ def find(name: str) -> Case:
     path, _, short = name.rpartition("::")
     if path:
         return _from_file(path, short)
+    if name.endswith(".py"):
+        raise UnknownCase(f"{name!r} is a file; name a case in it, too: {name}::CASE")
     by_name = {one.name: one for one in shipped()}
     if name not in by_name:
         raise UnknownCase(f"no case is called {name!r}; {nearest(name, by_name)}; `thawcheck cases` lists all")

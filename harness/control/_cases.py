@@ -10,17 +10,17 @@ from harness.cell._case import KINDS
 from harness.cell._catalog import shipped
 from harness.control._exit import Exit, Usage
 
-__all__ = ["add_to"]
+__all__ = ["add_to", "execute"]
 
 
 def add_to(commands: Any) -> None:
     parser = commands.add_parser("cases", help="list the cases", description="List the shipped cases.")
     parser.add_argument("--json", action="store_true", help="as JSON, with every variant")
     parser.add_argument("--kind", metavar="KIND", help="only those of one fault kind, A to Q or CONTROL")
-    parser.set_defaults(execute=_execute)
+    parser.set_defaults(execute=execute)
 
 
-def _execute(args: argparse.Namespace) -> Exit:
+def execute(args: argparse.Namespace) -> Exit:
     if args.kind is not None and args.kind not in KINDS:
         raise Usage(f"--kind: no kind is called {args.kind!r}; there is: {', '.join(KINDS)}")
     cases = [case for case in shipped() if args.kind in (None, case.kind)]

@@ -69,7 +69,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--stack", metavar="NAME", default="", help="name of this set of versions, kept with results")
     parser.add_argument("--device", choices=sorted(DEVICES), default="cpu", help="default: cpu")
     parser.add_argument("--world", metavar="N", help="number of ranks (default: what each case says)")
-    parser.add_argument("--expected", metavar="DIR", help="folder of expected verdicts (default: the shipped one)")
+    parser.add_argument("--expected", metavar="DIR", help="folder of expected verdicts, instead of the shipped one")
     parser.set_defaults(execute=execute)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest and args.execute is not _suite.execute:
         parser.error(f"only `suite` passes arguments on to pytest, found {' '.join(rest)!r} after `--`")
     args.pytest_arguments = rest
+    # A scheduler's or CI's way to cancel; ranks are ended and a line said, as on Ctrl-C.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status: Exit = args.execute(args)
         sys.stdout.flush()
@@ -50,7 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
         # What is still buffered goes nowhere; else Python would complain when it leaves.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+        if args.execute is _cases.execute:
+            return Exit.OK
+        # Never 0 where verdicts were asked for and may not have been given.
+        print("thawcheck: whoever read the output went away before its end", file=sys.stderr)
+        return Exit.FAILED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return status
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ class Reporter:
         self._records: list[CaseRecord] = []
         self._labels: dict[str, Label] = {}
         self._faults: list[str] = []
+        #: variants there are, run or not; 0 under xdist, whose controller does not collect
+        self._there = 0
         if outputs.markdown is not None:
             try:
                 make_ready(outputs.markdown)
@@ -45,6 +47,12 @@ class Reporter:
     def close(self) -> None:
         if self._results is not None:
             self._results.close()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._there += _variants(session.items)
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self._there += _variants(items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         plain: dict[str, Any] | None = getattr(report, RECORD, None)
@@ -77,6 +85,8 @@ class Reporter:
             outcome.force_result([])
         if self._outputs.markdown is not None:
             text = as_markdown(rows_of(self._records, self._labels), self._title(), self._records[0].versions)
+            if self._partial():
+                text += f"\n{self._partial()}\n"
             try:
                 self._outputs.markdown.write_text(text, encoding="utf-8")
             except OSError as error:
@@ -91,6 +101,8 @@ class Reporter:
                 terminalreporter.write_line(line)
             terminalreporter.write_line("")
             terminalreporter.write_line(self._count())
+            if self._partial():
+                terminalreporter.write_line(self._partial())
         if self._records and self._results is not None:
             terminalreporter.write_line(f"{self._results.written} results in {self._results.path}")
         for fault in self._faults:
@@ -103,12 +115,22 @@ class Reporter:
         ranks = " or ".join(map(str, worlds)) + (" rank" if worlds == [1] else " ranks")
         return f"freeze table: {name}{first.device}, {ranks}"
 
+    def _partial(self) -> str:
+        """Said of a table that is not whole; empty for one that is."""
+        if len(self._records) >= self._there:
+            return ""
+        return f"Partial: {len(self._records)} of {self._there} variants; the others were deselected or not reached."
+
     def _count(self) -> str:
         differing = sum(record.as_expected is False for record in self._records)
         not_run = sum(record.verdict is Verdict.NOT_RUN for record in self._records)
         variants = "1 variant" if len(self._records) == 1 else f"{len(self._records)} variants"
         text = f"{variants}, {len(self._records) - differing} as expected, {differing} differ (!)"
         return text + (f", {not_run} did not run" if not_run else "")
+
+
+def _variants(items: Sequence[pytest.Item]) -> int:
+    return sum(item.get_closest_marker("thawcheck") is not None for item in items)
 
 
 def _no_table(path: Path, error: OSError) -> str:
