@@ -13,7 +13,7 @@ from harness.cell.oracle._observer import Micro, Step
 from harness.cell.oracle._tolerance import Tolerance
 from harness.cell.oracle._twin import Twin
 from harness.cell.outcome._record import ParameterVerdict
-from harness.cell.outcome._verdict import Verdict
+from harness.cell.outcome._verdict import PRECEDENCE, Verdict
 
 __all__ = ["Finding", "bit_equal", "judge", "judge_saved"]
 
@@ -265,22 +265,12 @@ class _Parameter:
             ]
         if not found:
             return Finding(Verdict.TRAINS if self.intended else Verdict.FROZEN, "", "", "")
-        worst = min(found, key=lambda one: _ORDER.index(one.verdict))
+        worst = min(found, key=lambda one: PRECEDENCE.index(one.verdict))
         if worst.verdict is Verdict.NO_UPDATE:
             # What its gradient was like tells why: local, or NaN (DeepSpeed then skips the step).
             why = [one.found for one in found if one.verdict is Verdict.WRONG_GRAD]
             return dataclasses.replace(worst, found="; ".join([worst.found, *why[:1]]))
         return worst
-
-
-_ORDER = (
-    Verdict.NO_GRAD,
-    Verdict.NO_UPDATE,
-    Verdict.WRONG_GRAD,
-    Verdict.WRONG_UPDATE,
-    Verdict.EXTRA_TRAINED,
-    Verdict.FROZEN_DRIFT,
-)
 
 
 def _worse(one: float, other: float) -> float:
