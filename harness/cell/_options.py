@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -18,6 +19,12 @@ Init = Literal["plain", "zero_init"]
 #: threshold (100,000 elements), under which a tiny model's parameters all stay whole.
 Persistence = Literal["zero", "default"]
 Precision = Literal["fp32", "bf16"]
+
+
+_ID = re.compile(
+    r"(?P<model>\w+)-z(?P<stage>\d)(?:-(?P<init>plain|zero_init)-persist_(?P<persistence>zero|default))?"
+    r"(?:-(?P<precision>bf16))?(?:-accum(?P<accumulation>\d+))?(?:-clip(?P<clipping>[\d.e+-]+))?"
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,19 @@ class Options:
         if self.clipping:
             parts.append(f"clip{self.clipping:g}")
         return "-".join(parts)
+
+    @classmethod
+    def from_id(cls, text: str) -> Options:
+        """The variant that has this :attr:`id`.  Raises ValueError."""
+        found = _ID.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is no variant, such as 'tiny_llama-z3-plain-persist_zero'")
+        given = {key: value for key, value in found.groupdict().items() if value is not None}
+        kinds = {"stage": int, "accumulation": int, "clipping": float}
+        made = cls(**{key: kinds.get(key, str)(value) for key, value in given.items()})
+        if made.faults() or made.id != text:
+            raise ValueError(f"{text!r} is no variant: {'; '.join(made.faults()) or f'it would be {made.id!r}'}")
+        return made
 
     def faults(self) -> list[str]:
         """What makes no sense; the types alone stop nobody."""

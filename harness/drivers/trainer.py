@@ -129,7 +129,7 @@ def _arguments(run: Run, steps: int) -> Any:
     config = run.config(gradient_accumulation_steps="auto", train_micro_batch_size_per_gpu="auto")
     del config["optimizer"]  # the Trainer makes its own
     hyper = run.hyper
-    return TrainingArguments(
+    arguments = TrainingArguments(
         **_ARGUMENTS,
         output_dir=str(run.folder / "trainer"),
         deepspeed=config,
@@ -144,6 +144,11 @@ def _arguments(run: Run, steps: int) -> Any:
         adam_beta2=hyper.betas[1],
         adam_epsilon=hyper.eps,
     )
+    if run.device == "cpu":
+        from harness.drivers._trainer_parts import deepspeed_on_cpu
+
+        arguments.distributed_state = deepspeed_on_cpu()
+    return arguments
 
 
 def _from_pretrained(run: Run, reference: torch.nn.Module) -> torch.nn.Module | None:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness.cell.ranks import _limits
+from harness.cell.ranks._device import DEVICES
+from harness.cell.ranks._releases import apply_measures
 from harness.cell.ranks._stack import installed_versions
 from harness.cell.ranks._start import own_session
 
@@ -70,9 +72,13 @@ class Preload:
         :param learned: what ranks were seen to import, too, which pays off from the second case on.
         """
         missing = {}
+        backend = DEVICES[self._device].backend
+        apply_measures("before_import", backend)
         for name in _NAMED:
             try:
                 importlib.import_module(name)
+                if name == "deepspeed":
+                    apply_measures("after_import", backend)
             except Exception as error:  # noqa: BLE001  # old releases fail on import in every way there is
                 if name in _NEEDED:
                     missing[name] = f"{type(error).__name__}: {error}"

@@ -29,6 +29,7 @@ from harness.cell._case import Case, LibraryMissing, MalformedCase
 from harness.cell._options import Options
 from harness.cell._patterns import nearest
 from harness.cell.ranks._device import DEVICES
+from harness.cell.ranks._releases import apply_measures
 from harness.cell.ranks._start import own_session
 from harness.cell.ranks._wire import Channel, Message
 
@@ -173,12 +174,11 @@ def _meeting_point(job: Message, folder: Path) -> Store:
 
 def adopt_group(backend: str) -> None:
     """Have DeepSpeed take over the torch group that exists."""
+    apply_measures("before_import", backend)
     import deepspeed
 
-    from harness.cell.ranks._stack import prepare_accelerator, quiet_optional_ops
-
-    quiet_optional_ops()
-    prepare_accelerator(backend)
+    apply_measures("after_import", backend)
+    apply_measures("before_group", backend)
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
 
 

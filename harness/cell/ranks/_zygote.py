@@ -22,7 +22,7 @@ from harness.cell.ranks import _limits
 from harness.cell.ranks._device import Census
 from harness.cell.ranks._preload import Preload, thread_count
 from harness.cell.ranks._scratch import new_scratch
-from harness.cell.ranks._stack import installed_versions, quiet_optional_ops
+from harness.cell.ranks._stack import installed_versions
 from harness.cell.ranks._start import Starter, fork_rank, own_session, spawn_rank
 from harness.cell.ranks._supervisor import Supervisor
 from harness.cell.ranks._wire import Channel, Message
@@ -72,7 +72,6 @@ class Zygote:
             if not missing:
                 import harness.cell._run
                 import harness.cell.ranks._rank  # noqa: F401  # both in time for all ranks
-            quiet_optional_ops()
             self._settle()
         self._channel.send(
             {
