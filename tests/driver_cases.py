@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from harness.cell import (
 )
 from harness.cell.models import tiny_llama
 from harness.drivers.axolotl import freeze_layers_except
-from harness.drivers.trainer import at_train_begin, train_with_trainer
+from harness.drivers.trainer import _arguments, at_train_begin, train_with_trainer
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +42,19 @@ def freezes_before_the_trainer(run: Run) -> None:
 @case(kind="CONTROL", variants=[Options(stage=1), Options(stage=3, init="zero_init")])
 def trains_all(run: Run) -> None:
     train_with_trainer(run, intent="*", hyper=Hyper(weight_decay=0.3, betas=(0.8, 0.9), eps=1e-4, lr=3e-3))
+
+
+@case(kind="CONTROL", variants=[Options(model="mlp")])
+def tells_accelerate_of_deepspeed(run: Run) -> None:
+    """From the start, as on GPUs: older releases of accelerate make no engine otherwise."""
+    arguments = _arguments(run, steps=2)
+    state = arguments.distributed_state
+    assert (state.distributed_type.value, state.device.type, state.num_processes) == ("DEEPSPEED", "cpu", 2)
+    assert (arguments.device.type, arguments.world_size, arguments.process_index) == ("cpu", 2, run.rank)
+    assert "ACCELERATE_TORCH_DEVICE" not in os.environ, "it would hold for what else this process does"
+
+    trainer = train_with_trainer(run, intent="*")
+    assert trainer.accelerator.device.type == "cpu"
 
 
 @case(

@@ -48,6 +48,12 @@ def test_every_hyper_parameter_reaches_trainer_and_twin(launcher: ZygoteLauncher
     assert len(_named(record, Verdict.TRAINS)) == 39
 
 
+def test_accelerate_is_set_up_for_deepspeed_on_cpu(launcher: ZygoteLauncher) -> None:
+    case = driver_cases.tells_accelerate_of_deepspeed
+    record = _outcome(launcher, case, case.variants[0]).record
+    assert record.verdict is Verdict.TRAINS, record.headline
+
+
 @pytest.mark.parametrize("options", driver_cases.unfreezes_at_train_begin.variants, ids=lambda one: one.id)
 def test_unfreezing_in_on_train_begin_is_silent_at_every_stage(launcher: ZygoteLauncher, options: Options) -> None:
     """At stage 0 too: the Trainer gives its optimizer only what is trainable before."""

@@ -30,6 +30,10 @@ class MalformedCase(Exception):
         return f"{self.who}: " + "; ".join(self.faults)
 
 
+class JudgeFailed(Exception):
+    """The harness could not observe or judge a run: NOT_RUN, no finding about what is under test."""
+
+
 class LibraryMissing(Exception):
     """What a case needs is not here, or is installed and cannot be imported: NOT_RUN, no finding."""
 

@@ -21,11 +21,12 @@ def deepspeed_on_cpu() -> PartialState:
 
     Arguments with ``use_cpu`` have it set up for plain CPU ranks.  Some releases of accelerate make
     DeepSpeed's engine all the same, older ones then never make one; all of them take a state that
-    was set up for DeepSpeed, and the device from the environment.
+    was set up for DeepSpeed, and the device from the environment.  Newer ones have to be told the
+    backend too: without one that they know, they take each rank for the only one.
     """
     AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001  # as TrainingArguments does
     with mock.patch.dict(os.environ, ACCELERATE_USE_DEEPSPEED="true", ACCELERATE_TORCH_DEVICE="cpu"):
-        return PartialState()
+        return PartialState(backend="gloo")
 
 
 class AtTrainBegin(TrainerCallback):  # type: ignore[misc]  # transformers' types are not followed

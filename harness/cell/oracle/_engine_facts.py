@@ -41,15 +41,26 @@ def group_index(optimizer: Any) -> dict[int, int]:
     return {id(parameter): index for index, group in enumerate(groups) for parameter in group}
 
 
-def reduced_grad(parameter: torch.nn.Parameter) -> torch.Tensor | None:
+def reduced_grad(parameter: torch.nn.Parameter, optimizer: Any) -> torch.Tensor | None:
     """The gradient over all ranks that the optimizer holds.  Collective at stages 1 to 3.
 
     Not ``safe_get_full_grad``: that hands back a local, unreduced ``.grad`` wherever one exists,
     which for a parameter unfrozen after the engine is all there is.
     """
+    # BF16_Optimizer partitions weights, but every rank keeps whole gradients; asked for one whose weight lies in
+    # two ranks' partitions, it puts the whole where the part belongs (read in 0.16.9).
+    for group, grads, there in zip(
+        getattr(optimizer, "bf16_groups", ()),
+        getattr(optimizer, "fp32_groups_gradients", ()),
+        getattr(optimizer, "fp32_groups_has_gradients", ()),
+        strict=False,
+    ):
+        for one, grad, has in zip(group, grads, there, strict=True):
+            if one is parameter:
+                return grad.view(parameter.shape) if has else None
     if hasattr(parameter, "ds_id"):
-        optimizer: Any = parameter._z3_optimizer  # type: ignore[attr-defined]  # noqa: SLF001
-        return optimizer.get_fp32_grad_for_param(parameter)  # type: ignore[no-any-return]
+        zero_3: Any = parameter._z3_optimizer  # type: ignore[attr-defined]  # noqa: SLF001
+        return zero_3.get_fp32_grad_for_param(parameter)  # type: ignore[no-any-return]
     if getattr(parameter, "_hp_mapping", None) is not None or hasattr(parameter, "get_full_hp_grad"):
         return parameter.get_full_hp_grad()  # type: ignore[attr-defined,no-any-return]
     return parameter.grad

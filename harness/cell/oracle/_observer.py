@@ -6,16 +6,17 @@ sees the same whether a plain loop, accelerate or the Trainer drives it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from harness.cell._case import MalformedCase
+from harness.cell._case import JudgeFailed, MalformedCase
 from harness.cell.oracle import _engine_facts as facts
 from harness.cell.oracle._partitions import gather
 
@@ -152,11 +153,13 @@ class Observer:
             raise MalformedCase("run", "an optimizer step, but no forward gave a loss: let the model's call return it")
         step = Step(self.intent, self._micros, before=self._before)
         self._micros = []
-        self._see_gradients(step)
+        with _our_own_fault():
+            self._see_gradients(step)
         result = original(*args, **kwargs)
-        step.weights = self._before = self.weights()
-        if self._low_precision:
-            self._see_masters(step)
+        with _our_own_fault():
+            step.weights = self._before = self.weights()
+            if self._low_precision:
+                self._see_masters(step)
         self.steps.append(step)
         return result
 
@@ -170,7 +173,7 @@ class Observer:
             code = codes[name]
             if code & _STEPPED and code & _FLAG:
                 step.asked.add(name)
-                grad = facts.reduced_grad(one)
+                grad = facts.reduced_grad(one, self._engine.optimizer)
                 if grad is not None:
                     step.grads[name] = grad.detach().float().clone()
             elif one.grad is not None:
@@ -220,6 +223,17 @@ class Observer:
         if any(not torch.equal(mine & _PARTITIONED, one & _PARTITIONED) for one in theirs):
             raise RuntimeError("ranks disagree on which parameters are partitioned; weights cannot be read")
         return dict(zip(parameters, agreed.tolist(), strict=True))
+
+
+@contextlib.contextmanager
+def _our_own_fault() -> Iterator[None]:
+    """What fails while we look is no finding about what we look at."""
+    try:
+        yield
+    except MalformedCase:
+        raise
+    except Exception as error:
+        raise JudgeFailed(f"the run cannot be observed: {type(error).__name__}: {error}") from error
 
 
 def loss_of(output: Any) -> torch.Tensor | None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from harness.cell._case import Case, LibraryMissing, MalformedCase
+from harness.cell._case import Case, JudgeFailed, LibraryMissing, MalformedCase
 from harness.cell._options import Options
 from harness.cell._patterns import nearest
 from harness.cell.ranks._device import DEVICES
@@ -43,10 +43,6 @@ __all__ = ["find_case", "perform", "rank_main"]
 #: Collectives must outlast every deadline of ours, so that a hang is seen as one and not as a
 #: time-out error of the backend.
 _COLLECTIVE_TIMEOUT = timedelta(minutes=30)
-
-
-class JudgeFailed(Exception):
-    """The harness failed after the case had run; no finding about what is under test."""
 
 
 class _ImportTicks(importlib.abc.MetaPathFinder):
@@ -189,7 +185,7 @@ def perform(job: Message, run: Run) -> Message:
     case.function(run)
     try:
         measured = run.finish()
-    except MalformedCase:
+    except (MalformedCase, JudgeFailed):
         raise
     except Exception as error:
         raise JudgeFailed(f"{type(error).__name__}: {error}") from error
