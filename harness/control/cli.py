@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 
 from harness import __version__
-from harness.control import _cases, _run, _suite
+from harness.control import _cases, _lock, _run, _suite, _sweep
 from harness.control._exit import Exit, Usage, help_texts
 
 __all__ = ["main"]
 
-_COMMANDS = (_cases, _run, _suite)
+_COMMANDS = (_cases, _run, _suite, _lock, _sweep)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,0 +1,139 @@
+"""``thawcheck sweep``: measure many stacks, resumably."""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.control._exit import Exit, Usage, help_texts
+from harness.control._matrix import add_selection, matrix_of, selected
+from harness.control.locks import SolverFailed
+from harness.control.stacks import Matrix, Stack
+from harness.control.sweep import Measured, Measurer, NotMeasured, Shard, is_done, ordered, room_needed
+
+__all__ = ["add_to", "execute"]
+
+
+def add_to(commands: Any) -> None:
+    parser = commands.add_parser(
+        "sweep",
+        help="measure many stacks into matrix/observed/",
+        **help_texts(
+            "Make the environment of each stack, run the suite in it, keep the verdicts, remove the environment. What "
+            "was measured already by the lock that the stack has now is left alone, so an interrupted sweep goes on "
+            "where it was. It judges nothing: `thawcheck expect` does."
+        ),
+    )
+    add_selection(parser)
+    parser.add_argument("--again", action="store_true", help="measure also what is measured")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="stacks under way at once (default: 1)")
+    parser.add_argument("--shard", metavar="I/N", default="1/1", help="only part I of N, as in 2/5")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="where to keep it (default: matrix/observed)")
+    parser.add_argument("--keep", action="store_true", help="keep environments and uv's cache")
+    parser.add_argument("--dry-run", action="store_true", help="only say what is left, and how much disk it takes")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> Exit:
+    try:
+        shard = Shard.of(args.shard)
+    except ValueError as error:
+        raise Usage(f"--shard: {error}") from None
+    if args.jobs < 1:
+        raise Usage(f"--jobs must be 1 or more, found {args.jobs}")
+    matrix = matrix_of(args)
+    into: Path = args.into or matrix.folder / "observed"
+    if into.exists() and not into.is_dir():
+        raise Usage(f"--into: {into} is no folder")
+    stacks = shard.take(ordered(matrix, selected(matrix, args.names, args.label)))
+    if dev := [stack.name for stack in stacks if stack.dev]:
+        raise Usage(
+            f"{', '.join(dev)}: a dev stack has no lock, and what it gives holds for a day: tox run -e {dev[0]}"
+        )
+    todo = [stack for stack in stacks if args.again or not is_done(matrix, stack, into)]
+    print(f"{len(stacks)} stacks, {len(stacks) - len(todo)} measured already, {len(todo)} to go", flush=True)
+    needed = room_needed(matrix, todo, args.jobs) if todo else 0
+    free = shutil.disk_usage(matrix.folder).free
+    if args.dry_run:
+        for stack in todo:
+            print(f"  {stack.name}")
+        print(f"about {needed >> 30} GB of disk needed, {free >> 30} GB free")
+        return Exit.OK
+    if free < needed:
+        raise Usage(
+            f"the sweep needs about {needed >> 30} GB of disk for {args.jobs} stacks at once and uv's cache, and there "
+            f"are {free >> 30} GB free at {matrix.folder.resolve()}; free some, or set UV_TORCH_BACKEND=cpu"
+        )
+    return _Sweep(matrix, todo, Measurer(matrix, into, keep=args.keep), args.jobs).run() if todo else Exit.OK
+
+
+class _Sweep:
+    """Stacks one after another, or a few at once; groups of one torch after another."""
+
+    def __init__(self, matrix: Matrix, todo: Sequence[Stack], measurer: Measurer, jobs: int) -> None:
+        self._todo = todo
+        self._measurer = measurer
+        self._jobs = jobs
+        self._done = 0
+        self._failed: list[str] = []
+        self._began = time.monotonic()
+        self._torch = {stack.name: _torch(matrix, stack) for stack in todo}
+
+    def run(self) -> Exit:
+        try:
+            self._measurer.prepare()
+            with concurrent.futures.ThreadPoolExecutor(self._jobs) as pool:
+                try:
+                    for group in self._groups():
+                        asked = {pool.submit(self._measurer.measure, stack): stack for stack in group}
+                        for one in concurrent.futures.as_completed(asked):
+                            self._tell(asked[one], one)
+                        self._measurer.drop_caches()
+                except BaseException:
+                    self._measurer.stop()
+                    pool.shutdown(cancel_futures=True)
+                    raise
+        except (NotMeasured, SolverFailed) as error:
+            print(f"thawcheck: {error}", file=sys.stderr)
+            return Exit.FAILED
+        finally:
+            self._measurer.close()
+        if self._failed:
+            print(f"not measured: {', '.join(self._failed)}; run the same command again", file=sys.stderr)
+            return Exit.FAILED
+        return Exit.OK
+
+    def _groups(self) -> list[list[Stack]]:
+        groups: dict[str, list[Stack]] = {}
+        for stack in self._todo:
+            groups.setdefault(self._torch[stack.name], []).append(stack)
+        return list(groups.values())
+
+    def _tell(self, stack: Stack, future: concurrent.futures.Future[Measured]) -> None:
+        self._done += 1
+        spent = time.monotonic() - self._began
+        left = spent / self._done * (len(self._todo) - self._done)
+        try:
+            measured = future.result()
+        except NotMeasured as error:
+            self._failed.append(stack.name)
+            print(f"thawcheck: not measured: {error}", file=sys.stderr, flush=True)
+            return
+        print(
+            f"[{self._done}/{len(self._todo)}] {stack.name}: {measured.summary} ({measured.seconds:.0f} s; "
+            f"about {left / 60:.0f} min left)",
+            flush=True,
+        )
+
+
+def _torch(matrix: Matrix, stack: Stack) -> str:
+    from harness.control.locks import read_lock
+
+    lock, _ = read_lock(matrix.lock(stack.name))
+    return lock.versions.get("torch", "") if lock else ""

@@ -1,0 +1,100 @@
+"""Solve a stack with uv: one solve each, never a forced second install."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from harness.control.locks._file import Lock
+from harness.control.stacks._stack import Stack, normalize
+
+__all__ = ["SolverFailed", "find_uv", "solve"]
+
+#: torch pins these exactly by itself where its build wants them; a CPU build wants none.
+_OF_TORCHS_BUILD = re.compile(r"nvidia-.*|triton|cuda-.*")
+_LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;+]+)(?:\+\S+)?")
+#: How uv begins when the question has no answer, other than by a network or a disk that failed.
+_NO_ANSWER = ("No solution found", "Failed to build", "build backend returned an error", "Failed to parse metadata")
+#: Every platform that the lock is for; else the machine that solves decides which wheels will do.
+_PLATFORM = "x86_64-manylinux_2_28"
+
+
+class SolverFailed(Exception):
+    """uv is not there, or could not work: nothing is known of the stack."""
+
+
+def find_uv() -> str:
+    """The uv that is installed beside us, or that is on the PATH.  Raises SolverFailed."""
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("uv")
+    if found is None:
+        raise SolverFailed("there is no uv: install it (`pip install uv`), or run through ./toxw")
+    return found
+
+
+def solve(stack: Stack, root: Path, uv: str) -> Lock:
+    """Ask uv.
+
+    :param root: the checkout, whose pyproject.toml says that Axolotl's own pins decide nothing.
+    :raises SolverFailed: when nothing can be said; a stack without a solution is a Lock that says why.
+    """
+    command = [
+        uv,
+        "pip",
+        "compile",
+        "-",
+        "--quiet",
+        "--no-annotate",
+        "--no-header",
+        "--python-version",
+        stack.python[0],
+    ]
+    command += ["--python-platform", _PLATFORM]
+    if stack.as_of is not None:
+        # uv leaves out what came on the given day's midnight (UTC) or later.
+        command += ["--exclude-newer", _midnight_after(stack.as_of)]
+        for package in stack.pins:
+            command += ["--exclude-newer-package", f"{package}={_FAR}"]
+    done = subprocess.run(
+        command, input="\n".join(stack.requires), capture_output=True, text=True, cwd=root, check=False
+    )
+    version = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False).stdout.split()
+    solver = f"uv {version[1]}" if len(version) > 1 else "uv"
+    if done.returncode:
+        if not any(text in done.stderr for text in _NO_ANSWER):
+            raise SolverFailed(f"{stack.name}: uv could not work: {_short(done.stderr)}")
+        return Lock(stack.question, solver, unsolvable=_reason(done.stderr))
+    found = (_LINE.match(line) for line in done.stdout.splitlines())
+    versions = {normalize(one["name"]): one["version"] for one in found if one}
+    kept = {name: one for name, one in versions.items() if not _OF_TORCHS_BUILD.fullmatch(name)}
+    return Lock(stack.question, solver, kept)
+
+
+#: After everything; a package that is pinned exactly is taken whenever it came.
+_FAR = "2100-01-01T00:00:00Z"
+
+
+def _midnight_after(day: dt.date) -> str:
+    return f"{day + dt.timedelta(days=1)}T00:00:00Z"
+
+
+def _reason(said: str) -> str:
+    """The solver's own words, on one line; of a failed build the error that ended it."""
+    if "No solution found" in said:
+        causes = re.findall(r"(?:cause:|╰─▶)\s*(.*(?:\n(?!\s*(?:hint|cause)).*)*)", said)
+        return _short(causes[0] if causes else said)
+    name = re.search(r"Failed to build `([^`]+)`", said)
+    errors = re.findall(r"^\s*(\w*(?:Error|Exception): .*)$", said, re.MULTILINE)
+    ended = errors[-1] if errors else said
+    return _short(f"{name[1] if name else 'a package'} cannot be built: {ended}")
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:600]

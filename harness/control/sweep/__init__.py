@@ -1,0 +1,8 @@
+"""Measure many stacks, one environment each, and keep what was seen."""
+
+from __future__ import annotations
+
+from harness.control.sweep._measure import Measured, Measurer, NotMeasured
+from harness.control.sweep._plan import Shard, is_done, ordered, room_needed
+
+__all__ = ["Measured", "Measurer", "NotMeasured", "Shard", "is_done", "ordered", "room_needed"]

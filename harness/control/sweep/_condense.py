@@ -1,0 +1,71 @@
+"""From the lines of a results file to what is kept of a stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from harness.cell._options import Options
+from harness.cell.outcome._observed import Observed, Outcome
+from harness.cell.outcome._record import CaseRecord, Failure
+from harness.cell.outcome._verdict import PRECEDENCE, Verdict
+
+__all__ = ["condense"]
+
+_LONGEST = 240
+#: What differs from one run of the same thing to the next.
+_VARIES = (
+    (re.compile(r"0x[0-9a-fA-F]{6,}"), "0x..."),
+    (re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+"), ".../"),
+)
+
+
+def condense(records: Iterable[CaseRecord], *, stack: str, lock: str) -> Observed:
+    """Variants of one case that did the same become one outcome.
+
+    :raises ValueError: where there is no record, or the records are of several stacks.
+    """
+    found = list(records)
+    if not found:
+        raise ValueError(f"{stack}: there is no result")
+    alike: dict[tuple[object, ...], list[Options]] = {}
+    first: dict[tuple[object, ...], Outcome] = {}
+    for record in found:
+        if record.versions != found[0].versions or record.device != found[0].device:
+            raise ValueError(f"{stack}: the results are of more than one set of versions")
+        outcome = _outcome(record)
+        key = (outcome.case, outcome.verdict, outcome.world, tuple(outcome.parameters.items()), outcome.failure)
+        first.setdefault(key, outcome)
+        alike.setdefault(key, []).append(outcome.variants[0])
+    outcomes = [
+        Outcome(one.case, one.verdict, tuple(alike[key]), one.world, one.parameters, one.failure)
+        for key, one in first.items()
+    ]
+    return Observed(
+        stack,
+        found[0].harness,
+        min(record.started for record in found)[:10],
+        found[0].device,
+        lock,
+        found[0].versions,
+        # Cases and variants may finish in any order.
+        tuple(sorted(outcomes, key=lambda one: (one.case, one.variants[0].id))),
+    )
+
+
+def _outcome(record: CaseRecord) -> Outcome:
+    faults: dict[Verdict, tuple[str, ...]] = {}
+    for verdict in PRECEDENCE:
+        names = tuple(one.name for one in record.parameters if one.verdict is verdict)
+        if names and verdict not in (Verdict.TRAINS, Verdict.FROZEN):
+            faults[verdict] = names
+    failure = record.failure and Failure(record.failure.moment, record.failure.type, _steady(record.failure.message))
+    return Outcome(record.case, record.verdict, (Options(**record.options),), record.world, faults, failure)
+
+
+def _steady(message: str) -> str:
+    """The first lines of a message, without addresses and folders."""
+    text = " ".join(message.split())
+    for pattern, replaced in _VARIES:
+        text = pattern.sub(replaced, text)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

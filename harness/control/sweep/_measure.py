@@ -1,0 +1,211 @@
+"""Measure one stack: make its environment through tox, run the suite, keep what was seen, remove the environment."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness import __version__
+from harness.cell._catalog import shipped
+from harness.cell.outcome._observed import Observed
+from harness.cell.outcome._record import CaseRecord
+from harness.cell.outcome._results import read_results
+from harness.control.locks import LockState, find_uv, state_of
+from harness.control.stacks import Matrix, Stack
+from harness.control.sweep._condense import condense
+
+__all__ = ["Measured", "Measurer", "NotMeasured"]
+
+#: Seconds after which a stack is given up: the slowest took a tenth of it.
+_PATIENCE: Final = 1800
+_TAIL: Final = 15
+
+
+class NotMeasured(Exception):
+    """Nothing is known of a stack; the message says why, and where the log is."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What measuring a stack gave and took."""
+
+    observed: Observed
+    seconds: float
+
+    @property
+    def summary(self) -> str:
+        if self.observed.unsolvable:
+            return f"UNSOLVABLE: {self.observed.unsolvable}"
+        counts: Counter[str] = Counter()
+        for outcome in self.observed.outcomes:
+            counts[str(outcome.verdict)] += len(outcome.variants)
+        return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+
+
+class Measurer:
+    """Shared by all stacks of one sweep."""
+
+    def __init__(self, matrix: Matrix, into: Path, *, keep: bool = False) -> None:
+        self._matrix = matrix
+        self._root = matrix.folder.resolve().parent
+        self._into = into
+        self._keep = keep
+        self._wheel: Path | None = None
+        self._work = self._root / ".tox" / "sweep"
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+        #: packages of torch's build that were installed, to be dropped from uv's cache
+        self._heavy: set[str] = set()
+
+    def prepare(self) -> None:
+        """Build thawcheck once for all.  Raises NotMeasured."""
+        self._work.mkdir(parents=True, exist_ok=True)
+        out = self._work / f"wheel-{os.getpid()}"
+        shutil.rmtree(out, ignore_errors=True)
+        done = subprocess.run(
+            [find_uv(), "build", "--quiet", "--wheel", "--out-dir", str(out), str(self._root)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        wheels = list(out.glob("*.whl"))
+        if done.returncode or not wheels:
+            raise NotMeasured(f"thawcheck's own wheel cannot be built: {' '.join(done.stderr.split())}")
+        self._wheel = wheels[0]
+
+    def close(self) -> None:
+        if self._wheel is not None:
+            shutil.rmtree(self._wheel.parent, ignore_errors=True)
+
+    def stop(self) -> None:
+        """End what is under way; from any thread."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                _end(process)
+
+    def measure(self, stack: Stack) -> Measured:
+        """Raises NotMeasured."""
+        started = time.monotonic()
+        lock, state = state_of(stack, self._matrix.lock(stack.name))
+        if lock is None or state is not LockState.FRESH:
+            raise NotMeasured(f"{self._matrix.lock(stack.name)}: {state.value}; thawcheck lock {stack.name}")
+        if lock.unsolvable:
+            today = dt.datetime.now(dt.timezone.utc).date().isoformat()
+            observed = Observed(stack.name, __version__, today, "cpu", lock.answer, {}, (), lock.unsolvable)
+        else:
+            with self._alone(stack):
+                observed = self._run(stack, lock.answer)
+        observed.write(self._into / f"{stack.name}.jsonl")
+        return Measured(observed, time.monotonic() - started)
+
+    def drop_caches(self) -> None:
+        """Have uv forget the large packages that environments since the last call were made of."""
+        with self._lock:
+            heavy, self._heavy = self._heavy, set()
+        if heavy and not self._keep:
+            subprocess.run([find_uv(), "cache", "clean", "--quiet", *sorted(heavy)], capture_output=True, check=False)
+
+    @contextlib.contextmanager
+    def _alone(self, stack: Stack) -> Iterator[None]:
+        """No other sweep may measure the same stack in this checkout meanwhile."""
+        self._work.mkdir(parents=True, exist_ok=True)
+        with (self._work / f"{stack.name}.lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise NotMeasured(f"{stack.name}: another sweep is measuring it") from None
+            yield
+
+    def _run(self, stack: Stack, lock: str) -> Observed:
+        folder = self._work / stack.name
+        results = folder / "results.jsonl"
+        log = self._root / "results" / "sweep" / f"{stack.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # left by a sweep that was killed
+        # The suite alone, whose verdicts are kept; and not where people keep their own results.
+        suite = f"thawcheck suite --stack {stack.name} --results {results} -- --tb=no -q"
+        command = ["sh", str(self._root / "toxw"), "run", "-e", stack.name, "--workdir", str(folder)]
+        command += ["--installpkg", str(self._wheel), "--colored", "no", "-x", f"testenv.commands={suite}"]
+        try:
+            with log.open("wb") as file:
+                status = self._watch(stack, command, file.fileno())
+            self._note_heavy(folder)
+            if self._stopped:
+                raise NotMeasured(f"{stack.name}: stopped")
+            if not results.exists():
+                raise NotMeasured(f"{stack.name}: no results, tox left with {status}; {_end_of(log)}")
+            records = [CaseRecord.from_dict(one) for one in read_results(results)]
+        finally:
+            if not self._keep:
+                shutil.rmtree(folder, ignore_errors=True)
+        self._check_whole(stack, records, status, log)
+        return condense(records, stack=stack.name, lock=lock)
+
+    def _check_whole(self, stack: Stack, records: list[CaseRecord], status: int, log: Path) -> None:
+        """Raises NotMeasured where a variant is missing: a hole would look like a verdict that went away."""
+        wanted = {f"{case.name}[{options.id}]" for case in shipped() for options in case.variants}
+        missing = sorted(wanted - {record.id for record in records})
+        if missing:
+            few = ", ".join(missing[:3])
+            raise NotMeasured(
+                f"{stack.name}: {len(missing)} of {len(wanted)} variants have no result ({few} ...), "
+                f"tox left with {status}; {_end_of(log)}"
+            )
+
+    def _watch(self, stack: Stack, command: list[str], output: int) -> int:
+        with self._lock:
+            if self._stopped:
+                raise NotMeasured(f"{stack.name}: stopped")
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._root,
+                env={**os.environ, "TOX_SKIP_MISSING_INTERPRETERS": "false"},
+                start_new_session=True,
+            )
+            self._running.add(process)
+        try:
+            return process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise NotMeasured(f"{stack.name}: not done after {_PATIENCE} s") from None
+        finally:
+            _end(process)
+            process.wait()
+            with self._lock:
+                self._running.discard(process)
+
+    def _note_heavy(self, folder: Path) -> None:
+        names = {path.name.partition("-")[0] for path in folder.glob("*/lib/python*/site-packages/*.dist-info")}
+        heavy = {name.replace("_", "-") for name in names if re.match(r"torch$|triton$|nvidia_|cuda_", name)}
+        # A build for CPU is small, and all its stacks share it.
+        if "triton" in heavy:
+            with self._lock:
+                self._heavy |= heavy
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The whole session of a process: tox, what it started, and their ranks hear of it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+
+
+def _end_of(log: Path) -> str:
+    text = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:]
+    return "\n  ".join([f"the end of {log}:", *text])

@@ -1,0 +1,82 @@
+"""Which stacks of a sweep are left to measure, in which order, and how much disk they take."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from harness.cell.outcome._observed import ObservedError, read_observed
+from harness.control.locks import LockState, state_of
+from harness.control.stacks import Matrix, Stack
+
+__all__ = ["GIGABYTE", "Shard", "is_done", "ordered", "room_needed"]
+
+GIGABYTE = 1 << 30
+#: An environment with its part of uv's cache: torch for CPU, and torch with the CUDA packages it pins.
+_CPU, _CUDA = 3 * GIGABYTE, 9 * GIGABYTE
+_MARGIN = 2 * GIGABYTE
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part ``number`` of ``count``: a run of neighbours, which share a torch."""
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def of(cls, text: str) -> Shard:
+        """Raises ValueError."""
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise ValueError(f"a shard is I/N, as in 2/5, found {text!r}")
+        return cls(int(found[1]), int(found[2]))
+
+    def take(self, stacks: Sequence[Stack]) -> list[Stack]:
+        """Its stacks; those of all shards together are all, each once."""
+        ends = [len(stacks) * number // self.count for number in (self.number - 1, self.number)]
+        return list(stacks[ends[0] : ends[1]])
+
+
+def ordered(matrix: Matrix, stacks: Sequence[Stack]) -> list[Stack]:
+    """Those that share a torch, and a Python, next to each other: its cache is dropped after them."""
+    return sorted(stacks, key=lambda stack: (_torch_of(matrix, stack), stack.python[0]))
+
+
+def _torch_of(matrix: Matrix, stack: Stack) -> Version:
+    lock, _ = state_of(stack, matrix.lock(stack.name))
+    return Version((lock and lock.versions.get("torch")) or "0")
+
+
+def is_done(matrix: Matrix, stack: Stack, observed: Path) -> bool:
+    """Whether it was measured by the lock that it has now."""
+    lock, state = state_of(stack, matrix.lock(stack.name))
+    path = observed / f"{stack.name}.jsonl"
+    if lock is None or state is not LockState.FRESH or not path.exists():
+        return False
+    try:
+        return read_observed(path).lock == lock.answer
+    except ObservedError:
+        return False
+
+
+def room_needed(matrix: Matrix, stacks: Sequence[Stack], jobs: int) -> int:
+    """Bytes of disk: the largest environments that may stand at once, with their caches."""
+    sizes = sorted(
+        (_CPU if _is_cpu_build(_torch_of(matrix, stack), stack) else _CUDA for stack in stacks), reverse=True
+    )
+    return sum(sizes[:jobs]) + _MARGIN
+
+
+def _is_cpu_build(torch: Version, stack: Stack) -> bool:
+    """Whether installing this torch brings no CUDA packages, as far as the environment tells."""
+    if os.environ.get("UV_TORCH_BACKEND") == "cpu":
+        return True
+    places = re.split(r"[\s,]+", os.environ.get("UV_FIND_LINKS") or os.environ.get("PIP_FIND_LINKS", ""))
+    python = stack.python[0].replace(".", "")
+    return any(place and [*Path(place).glob(f"torch-{torch}+cpu-cp{python}-*.whl")] for place in places)
