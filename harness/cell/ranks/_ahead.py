@@ -25,6 +25,8 @@ class Ahead:
         self._launcher = launcher
         self._jobs = jobs
         self._tickets: dict[str, str] = {}
+        #: whether a case has run, and the zygote has imported what its ranks had to
+        self._warm = False
 
     def result(self, key: str, request: Request, upcoming: Iterable[tuple[str, Request]] = ()) -> Outcome:
         """The outcome of ``request``; ``upcoming`` are the likely next ones, by key."""
@@ -35,6 +37,7 @@ class Ahead:
                 if next_key not in self._tickets:
                     self._tickets[next_key] = self._launcher.submit(next_request)
             if self._launcher.done(self._tickets[key]):
+                self._warm = True
                 return self._launcher.result(self._tickets.pop(key))
             try:
                 self._launcher.pump()
@@ -43,6 +46,9 @@ class Ahead:
                 raise
 
     def _has_room(self) -> bool:
+        # The ranks of the first case import for seconds what the zygote then imports once for all others.
+        if not self._warm and self._launcher.in_flight:
+            return False
         return self._launcher.running < self._jobs and self._launcher.in_flight < self._jobs + _STANDING
 
     def cancel(self) -> None:
