@@ -29,6 +29,8 @@ class Device:
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             environ[name] = "1"
         environ["TOKENIZERS_PARALLELISM"] = "false"
+        # Importing torch._inductor, as DeepSpeed from 0.16.9 on does, would start a pool on torch 2.2.
+        environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         # Importing pyarrow, as the Trainer does where `datasets` is installed, would start a thread.
         environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
         environ["DS_ACCELERATOR"] = self.name
