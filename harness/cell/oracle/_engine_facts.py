@@ -63,7 +63,10 @@ def reduced_grad(parameter: torch.nn.Parameter, optimizer: Any) -> torch.Tensor 
         return zero_3.get_fp32_grad_for_param(parameter)  # type: ignore[no-any-return]
     if getattr(parameter, "_hp_mapping", None) is not None or hasattr(parameter, "get_full_hp_grad"):
         return parameter.get_full_hp_grad()  # type: ignore[attr-defined,no-any-return]
-    return parameter.grad
+    # Without ZeRO the half-precision optimizers divide by their loss scale while they step; bf16 too has one of 65536
+    # in some releases (read in 0.17.6).
+    scale = getattr(optimizer, "cur_scale", 1)
+    return parameter.grad if parameter.grad is None or scale == 1 else parameter.grad.float() / scale
 
 
 def master_weight(parameter: torch.nn.Parameter, optimizer: Any) -> torch.Tensor | None:
