@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import configparser
 import functools
+import logging
 import os
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from tox.plugin import impl
 from tox.report import HandledError
 from tox.tox_env.errors import Skip
 
+_LOG: Final = logging.getLogger(__name__)
 ROOT: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # tox runs in an environment of its own, where thawcheck is not installed
 
@@ -29,6 +31,7 @@ from harness.control.locks._file import Lock, LockState, state_of  # noqa: E402
 from harness.control.stacks import Matrix, MatrixError, Stack, load_matrix  # noqa: E402
 
 if TYPE_CHECKING:
+    from tox.config.main import Config
     from tox.config.sets import ConfigSet, EnvConfigSet
     from tox.session.state import State
     from tox.tox_env.api import ToxEnv
@@ -75,8 +78,8 @@ def _lock(name: str) -> tuple[Lock | None, LockState]:
 
 
 @functools.cache
-def _choose_python(versions: tuple[str, ...]) -> str:
-    """Return the first version that uv can find: tox-uv itself looks at the first of a list only."""
+def _choose_python(versions: tuple[str, ...]) -> str | None:
+    """Return the first version that uv can find; tox-uv itself does not look, and takes the first of a list."""
     try:
         from uv import find_uv_bin  # noqa: PLC0415  (not there beside tox-uv-bare, which uses the uv on PATH)
 
@@ -90,7 +93,24 @@ def _choose_python(versions: tuple[str, ...]) -> str:
     for version in versions:
         if subprocess.run([*command, version], capture_output=True, check=False).returncode == 0:
             return version
-    return versions[0]
+    return None
+
+
+class _StackLoader(MemoryLoader):
+    """Settings of a stack; looks for its Python only when somebody asks for it."""
+
+    def __init__(self, stack: Stack, **settings: object) -> None:
+        super().__init__(base_python=[], **settings)
+        self._stack = stack
+
+    def load_raw(self, key: str, conf: Config | None, env_name: str | None) -> object:
+        """Give no Python where none is there: what is named, tox-uv takes to be there."""
+        if key != "base_python":
+            return super().load_raw(key, conf, env_name)
+        found = _choose_python(self._stack.python)
+        if found is None:
+            _LOG.warning("there is no Python %s here", " or ".join(self._stack.python))
+        return [found] if found else []
 
 
 @impl
@@ -120,11 +140,11 @@ def tox_add_env_config(env_conf: EnvConfigSet, state: State) -> None:  # noqa: A
         message = f"tox.ini: {env_conf.name} asks for stack {name!r}; {matrix.folder / 'stacks.toml'} has no such"
         raise HandledError(message)
     stack = matrix.stacks[name]
-    settings: dict[str, object] = {"base_python": [_choose_python(stack.python)], **_dependencies(matrix, stack)}
+    settings = _dependencies(matrix, stack)
     if own:
         settings["description"] = f"run the suite on {stack.description}"
         settings["labels"] = list(stack.labels)
-    env_conf.loaders.insert(0, MemoryLoader(**settings))
+    env_conf.loaders.insert(0, _StackLoader(stack, **settings))
 
 
 def _dependencies(matrix: Matrix, stack: Stack) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The tox plugin: what it makes of matrix/stacks.toml, and that a faulty file is explained at once."""
+"""The tox plugin: an environment per stack, as tox users expect of any other."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+
+from harness.control.locks import Lock, write_lock
+from harness.control.stacks import load_matrix
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -25,151 +29,11 @@ def load_toxfile() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["toxfile"] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
 
 toxfile: Final = load_toxfile()
-
-GOOD: Final = """\
-[stack.latest]
-description = "the newest"
-python = ["3.11", "3.12"]
-requires = ["torch==2.13.0", "Flash_Attn==1.0", "pytest"]
-"""
-LOCK: Final = "# made by hand\nflash-attn==1.0\npytest==9.2.0  # via\ntorch==2.13.0\n"
-
-
-@pytest.fixture
-def matrix(tmp_path: Path) -> Path:
-    """A matrix folder with a lock file for the stack `latest`."""
-    (tmp_path / "matrix" / "locks").mkdir(parents=True)
-    (tmp_path / "matrix" / "locks" / "latest.txt").write_text(LOCK, encoding="utf-8")
-    return tmp_path / "matrix"
-
-
-def write_stacks(matrix: Path, text: str) -> Path:
-    path = matrix / "stacks.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def faults_in(path: Path, *, taken: tuple[str, ...] = ()) -> tuple[str, ...]:
-    with pytest.raises(toxfile.StackFileError) as caught:
-        toxfile.load_stacks(path, taken)
-    assert caught.value.path == path
-    faults: tuple[str, ...] = caught.value.faults
-    return faults
-
-
-def test_good_file(matrix: Path) -> None:
-    stacks = toxfile.load_stacks(write_stacks(matrix, GOOD))
-
-    assert stacks == {
-        "latest": toxfile.Stack(
-            name="latest",
-            description="the newest",
-            python=("3.11", "3.12"),
-            requires=("torch==2.13.0", "Flash_Attn==1.0", "pytest"),
-            lock=matrix / "locks" / "latest.txt",
-        )
-    }
-
-
-def test_stacks_of_this_checkout() -> None:
-    assert "latest" in toxfile.load_stacks(ROOT / "matrix" / "stacks.toml")
-
-
-def test_all_faults_come_at_once(matrix: Path) -> None:
-    """The message names the file, and every fault by its place and what was found there."""
-    path = write_stacks(
-        matrix,
-        """\
-        version = 1
-        [stack.latest]
-        descripton = "typo"
-        python = ["3.11", 3.12, "3.11", "py39"]
-        requires = ["torch==2.12.0", "torch>=2", "numpy"]
-        [stack."Bad Name"]
-        description = "two\\nlines"
-        python = []
-        requires = "torch"
-        [stack.gone-2_13]
-        description = false
-        python = 3.11
-        requires = ["torch==2.13.0"]
-        """,
-    )
-    locks = matrix / "locks"
-
-    with pytest.raises(toxfile.StackFileError) as caught:
-        toxfile.load_stacks(path)
-
-    assert str(caught.value).splitlines() == [
-        f"{path}: 18 faults",
-        "  version: unknown key; only tables [stack.NAME] may stand here",
-        "  stack.latest.descripton: unknown key; known are description, python, requires",
-        "  stack.latest.description: missing",
-        "  stack.latest.python: 3.12 must be a string, found a float",
-        "  stack.latest.python: '3.11' stands there twice",
-        "  stack.latest.python: 'py39' is not a version such as '3.11'",
-        "  stack.latest.requires: 'torch==2.12.0', but latest.txt has 2.13.0; solve the lock again",
-        "  stack.latest.requires: 'torch>=2' is neither a bare name nor an exact pin such as 'torch==2.13.0'",
-        "  stack.latest.requires: 'numpy' is not in latest.txt; solve the lock again",
-        "  stack.Bad Name: the name must be of lower-case letters, digits, dots and dashes",
-        "  stack.Bad Name.description: must be one line of text",
-        "  stack.Bad Name.python: must be an array of strings with at least one entry, found an empty array",
-        "  stack.Bad Name.requires: must be an array of strings with at least one entry, found a string",
-        f"  stack.Bad Name.requires: no lock file {locks / 'Bad Name.txt'} that can be read",
-        "  stack.gone-2_13: the name must be of lower-case letters, digits, dots and dashes",
-        "  stack.gone-2_13.description: must be a string, found a boolean",
-        "  stack.gone-2_13.python: must be an array of strings with at least one entry, found a float",
-        f"  stack.gone-2_13.requires: no lock file {locks / 'gone-2_13.txt'} that can be read",
-    ]
-
-
-@pytest.mark.parametrize("text", ["", "stack = 1", "stack = {}"], ids=["empty", "number", "no-table"])
-def test_no_stack(matrix: Path, text: str) -> None:
-    assert faults_in(write_stacks(matrix, text)) == ("stack: there must be at least one table [stack.NAME]",)
-
-
-def test_stack_that_is_no_table(matrix: Path) -> None:
-    assert faults_in(write_stacks(matrix, "[stack]\nlatest = [1]")) == (
-        "stack.latest: must be a table, found an array",
-    )
-
-
-def test_invalid_toml(matrix: Path) -> None:
-    (fault,) = faults_in(write_stacks(matrix, "[stack.latest\n"))
-
-    assert fault.startswith("is not valid TOML: ")
-    assert "line 1" in fault
-
-
-def test_no_file(matrix: Path) -> None:
-    assert faults_in(matrix / "stacks.toml") == ("cannot be read: No such file or directory",)
-
-
-@pytest.mark.parametrize("factor", ["2.6", "3.11", "py311", "py", "3"])
-def test_name_that_tox_would_misread(matrix: Path, factor: str) -> None:
-    (matrix / "locks" / f"torch-{factor}.txt").write_text(LOCK, encoding="utf-8")
-    path = write_stacks(matrix, GOOD.replace("stack.latest", f'stack."torch-{factor}"'))
-
-    assert faults_in(path) == (f"stack.torch-{factor}: tox would read {factor!r} in the name as a Python version",)
-
-
-@pytest.mark.parametrize("name", ["ds-0.13.4", "torch-2.6.0", "hf-4.46.3", "main", "ds-main-cpu"])
-def test_name_that_is_fine(matrix: Path, name: str) -> None:
-    (matrix / "locks" / f"{name}.txt").write_text(LOCK, encoding="utf-8")
-
-    assert list(toxfile.load_stacks(write_stacks(matrix, GOOD.replace("stack.latest", f'stack."{name}"')))) == [name]
-
-
-def test_name_that_tox_ini_has(matrix: Path) -> None:
-    assert faults_in(write_stacks(matrix, GOOD), taken=("latest",)) == (
-        "stack.latest: tox.ini has an environment of this name",
-    )
 
 
 @pytest.mark.parametrize(
@@ -192,12 +56,12 @@ def test_find_links_for_uv(environ: dict[str, str], expected: str | None) -> Non
     [
         pytest.param({"3.11", "3.13"}, "3.11", id="preferred"),
         pytest.param({"3.13"}, "3.13", id="fallback"),
-        pytest.param(set(), "3.11", id="none"),
+        pytest.param(set(), None, id="none"),
     ],
 )
-def test_python_is_the_first_that_uv_finds(monkeypatch: pytest.MonkeyPatch, there: set[str], expected: str) -> None:
-    """With none of them, tox-uv gets the preferred one and says that it is missing."""
-
+def test_python_is_the_first_that_uv_finds(
+    monkeypatch: pytest.MonkeyPatch, there: set[str], expected: str | None
+) -> None:
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess(command, 0 if command[-1] in there else 2)
 
@@ -206,13 +70,60 @@ def test_python_is_the_first_that_uv_finds(monkeypatch: pytest.MonkeyPatch, ther
     assert toxfile._choose_python.__wrapped__(("3.11", "3.12", "3.13")) == expected
 
 
+def test_pyenvs_pythons_come_last_on_the_path_newest_first(tmp_path: Path) -> None:
+    """Its shims, which are there already, answer for the chosen versions alone."""
+    for name in ("3.9.18", "3.10.13", "3.13.0", "2.7.18", "3-env"):
+        (tmp_path / "versions" / name / "bin").mkdir(parents=True)
+
+    def folder(name: str) -> str:
+        return str(tmp_path / "versions" / name / "bin")
+
+    path = toxfile.path_with_pyenv({"PYENV_ROOT": str(tmp_path), "PATH": f"/bin:{folder('3.13.0')}"})
+
+    assert path.split(":") == ["/bin", folder("3.13.0"), folder("3.10.13"), folder("3.9.18")]
+
+
+def test_without_pyenv_the_path_stays(tmp_path: Path) -> None:
+    assert toxfile.path_with_pyenv({"HOME": str(tmp_path), "PATH": "/bin:/usr/bin"}) == "/bin:/usr/bin"
+
+
 @pytest.fixture
-def project(matrix: Path) -> Path:
+def project(tmp_path: Path) -> Path:
     """A project with the plugin, the stacks and the tox.ini of this checkout."""
-    project = matrix.parent
     for name in ("pyproject.toml", "tox.ini", "toxfile.py"):
-        shutil.copy(ROOT / name, project / name)
-    shutil.copytree(ROOT / "matrix", matrix, dirs_exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in ("matrix", "harness"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "observed"))
+    return tmp_path
+
+
+@pytest.fixture
+def small(project: Path) -> Path:
+    """Its stacks are two that need nothing from anywhere: one can be solved, one cannot."""
+    matrix = project / "matrix"
+    (matrix / "stacks.toml").write_text(
+        """\
+        [base.any]
+        python = ["PYTHON", "3.99"]
+        [stack.good]
+        description = "good"
+        labels = ["smoke"]
+        base = "any"
+        [stack.bad]
+        description = "bad"
+        labels = ["era"]
+        base = "any"
+        pins.torch = "2.2.2"
+        """.replace("PYTHON", f"{sys.version_info[0]}.{sys.version_info[1]}")
+    )
+    ini = (project / "tox.ini").read_text("utf-8").replace("stack = latest", "stack = good")
+    ini = re.sub(r"^package = wheel$", "skip_install = true", ini, flags=re.MULTILINE)
+    ini = re.sub(r"^commands =\n    thawcheck suite(?:.*\\\n)+.*$", "commands = python -V", ini, flags=re.MULTILINE)
+    (project / "tox.ini").write_text(ini, encoding="utf-8")
+    stacks = load_matrix(matrix).stacks
+    write_lock(matrix / "locks" / "good.txt", stacks["good"], Lock(stacks["good"].question, "by hand"))
+    bad = Lock(stacks["bad"].question, "by hand", unsolvable="torch 2.2.2 wants what there is not")
+    write_lock(matrix / "locks" / "bad.txt", stacks["bad"], bad)
     return project
 
 
@@ -231,29 +142,34 @@ def test_tox_list_names_and_describes_every_environment(project: Path) -> None:
     assert run.returncode == 0, run.stdout
     described = dict(re.findall(r"^(\S+) +-> (.+)$", run.stdout, re.MULTILINE))
     assert set(described) >= {"latest", "test", "lint", "types", "bench"}
-    assert described["latest"] == "run the suite on the newest releases of everything"
+    assert described["latest"] == "run the suite on the newest DeepSpeed, on the torch that most stacks share"
+    assert described["ds-0.13.4"] == "run the suite on DeepSpeed 0.13.4 on torch 2.2"
+    assert set(described) >= {*load_matrix(ROOT / "matrix").stacks}
     assert "[no description]" not in run.stdout
 
 
 def test_tox_explains_a_faulty_file_without_a_traceback(project: Path) -> None:
-    path = write_stacks(project / "matrix", "[stack.latest]\npython = 3\n")
+    path = project / "matrix" / "stacks.toml"
+    path.write_text('[stack.latest]\npython = 3\nlabels = ["smok"]\n')
 
     run = tox(project, "list")
 
+    said = run.stdout + run.stderr
     assert run.returncode != 0
-    assert "Traceback" not in run.stdout + run.stderr
-    assert f"{path}: 3 faults" in run.stdout + run.stderr
+    assert "Traceback" not in said
+    assert f"{path}:2: stack.latest.python: must be an array of strings" in said
+    assert f"{path}:3: stack.latest.labels: 'smok' is not one of" in said
 
 
 def test_stack_that_is_unknown_to_the_plugin(project: Path) -> None:
     ini = (project / "tox.ini").read_text("utf-8")
-    (project / "tox.ini").write_text(ini.replace("stack = latest", "stack = newest", 1), encoding="utf-8")
+    (project / "tox.ini").write_text(ini.replace("stack = latest", "stack = newst", 1), encoding="utf-8")
 
     run = tox(project, "list")
 
     assert run.returncode != 0
     assert "Traceback" not in run.stdout + run.stderr
-    assert "test asks for stack 'newest'" in run.stdout + run.stderr
+    assert "test asks for stack 'newst'" in run.stdout + run.stderr
 
 
 @pytest.mark.parametrize(
@@ -289,3 +205,58 @@ def test_uv_looks_where_pip_does(project: Path) -> None:
     run = tox(project, "run", "-e", "show", PIP_FIND_LINKS="/some/where /else/where")
 
     assert "links: /some/where,/else/where\n" in run.stdout
+
+
+def test_a_label_chooses_environments(small: Path) -> None:
+    """As do several names, and patterns: what tox users know."""
+    by_label = tox(small, "list", "-m", "smoke", "--no-desc", "-q")
+    by_factor = tox(small, "list", "-f", "good", "--no-desc", "-q")
+    ran = tox(small, "run", "-m", "smoke")
+
+    assert by_label.stdout.split() == ["good"]
+    assert by_factor.stdout.split() == ["good"]
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "good: OK" in ran.stdout
+
+
+def test_an_unsolvable_stack_is_skipped_with_the_solvers_reason(small: Path) -> None:
+    run = tox(small, "run", "-e", "bad,good")
+
+    assert "UNSOLVABLE: torch 2.2.2 wants what there is not" in run.stdout
+    assert "bad: SKIP" in run.stdout
+    assert "good: OK" in run.stdout
+
+
+def test_a_stack_whose_python_is_missing_is_skipped_with_a_reason(small: Path) -> None:
+    path = small / "matrix" / "stacks.toml"
+    path.write_text(re.sub(r'python = \["[\d.]+", ', 'python = ["3.98", ', path.read_text()))
+    stack = load_matrix(small / "matrix").stacks["good"]
+    write_lock(small / "matrix" / "locks" / "good.txt", stack, Lock(stack.question, "by hand"))
+
+    run = tox(small, "run", "-e", "good")
+
+    assert "good: SKIP" in run.stdout
+    assert "there is no Python 3.98 or 3.99 here" in run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(lambda text: text + "torch==2.2.2\n", "was edited by hand", id="edited"),
+        pytest.param(lambda text: text.replace("# question: ", "# question: 0"), "asks for something else", id="stale"),
+        pytest.param(lambda _: None, "there is no lock file", id="missing"),
+    ],
+)
+def test_no_stack_is_installed_by_a_lock_that_does_not_answer_it(
+    small: Path, change: Callable[[str], str | None], said: str
+) -> None:
+    path = small / "matrix" / "locks" / "good.txt"
+    text = change(path.read_text())
+    path.write_text(text) if text is not None else path.unlink()
+
+    run = tox(small, "run", "-e", "good")
+
+    assert run.returncode != 0
+    assert said in run.stdout + run.stderr
+    assert "solve it with `thawcheck lock good`" in run.stdout + run.stderr
+    assert "Traceback" not in run.stdout + run.stderr

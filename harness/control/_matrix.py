@@ -11,7 +11,7 @@ from harness.cell._patterns import nearest
 from harness.control._exit import Usage
 from harness.control.stacks import Matrix, MatrixError, Stack, load_matrix
 
-__all__ = ["add_selection", "matrix_of", "selected"]
+__all__ = ["add_folder", "add_selection", "folder_of", "matrix_of", "selected"]
 
 
 def add_selection(parser: Any) -> None:
@@ -25,13 +25,18 @@ def add_folder(parser: Any) -> None:
     parser.add_argument("--matrix", type=Path, metavar="DIR", help="folder of stacks.toml (default: ./matrix)")
 
 
-def matrix_of(args: argparse.Namespace) -> Matrix:
-    """Raises Usage with every fault of its files."""
+def folder_of(args: argparse.Namespace) -> Path:
+    """Raises Usage where it is no matrix."""
     folder: Path = args.matrix or _default()
     if not (folder / "stacks.toml").is_file():
         raise Usage(f"there is no {folder / 'stacks.toml'}; run at the root of a checkout, or give --matrix DIR")
+    return folder
+
+
+def matrix_of(args: argparse.Namespace) -> Matrix:
+    """Raises Usage with every fault of its files."""
     try:
-        return load_matrix(folder)
+        return load_matrix(folder_of(args))
     except MatrixError as error:
         raise Usage(f"the matrix has faults:\n{error}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 import shutil
 import subprocess
@@ -63,7 +64,14 @@ def solve(stack: Stack, root: Path, uv: str) -> Lock:
         for package in stack.pins:
             command += ["--exclude-newer-package", f"{package}={_FAR}"]
     done = subprocess.run(
-        command, input="\n".join(stack.requires), capture_output=True, text=True, cwd=root, check=False
+        command,
+        input="\n".join(stack.requires),
+        capture_output=True,
+        text=True,
+        cwd=root,
+        check=False,
+        # What lies in a folder has no date: it would be taken into any era.
+        env={name: value for name, value in os.environ.items() if name != "UV_FIND_LINKS"},
     )
     version = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False).stdout.split()
     solver = f"uv {version[1]}" if len(version) > 1 else "uv"

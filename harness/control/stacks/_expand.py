@@ -28,6 +28,7 @@ _PYTHON_FACTOR = re.compile(r"(?:py|python|pypy|cpython)(?P<digits>\d*\.?\d*)|[2
 class Left:
     """What an exclusion took out of a sweep."""
 
+    sweep: str
     name: str
     reason: str
 
@@ -132,13 +133,13 @@ class _Expander:
             name = sweep.name.replace("{version}", at)
             description = sweep.description.replace("{version}", at)
             if excluded := self._exclusion(held):
-                self.left.append(Left(name, excluded.reason))
+                self.left.append(Left(sweep.key, name, excluded.reason))
                 continue
             moved = {_axis(sweep.moves): reason}
             its_day = f"the newest on the day when {sweep.moves} {at} came out"
             moved |= dict.fromkeys(map(normalize, sweep.of_its_day), its_day)
             stack = self._made(place, name, description, (sweep.label,), held, {**why, **moved})
-            yield dataclasses.replace(stack, moves=sweep.moves, at=at)
+            yield dataclasses.replace(stack, sweep=sweep.key, moves=sweep.moves, at=at)
 
     def _steps(self, sweep: Sweep, base: Base) -> Iterator[tuple[str, Base, str]]:
         """Where the axis stands, what is held there, and why it stands there."""
@@ -244,7 +245,7 @@ class _Expander:
         earlier = [one for one in known if Version(one) < Version(version)]
         hint = f"the nearest before it is {earlier[-1]}" if earlier else f"the first is {next(iter(known), 'none')}"
         fault = f"{name}: {package} {version} is no release that matrix/releases.toml knows; {hint}"
-        self._faults.add((*place, "pins"), fault)
+        self._faults.add((*place, "pins", package), fault)
 
     def _exclusion(self, held: Base) -> Exclusion | None:
         versions = {package: one for package, one in held.pins.items() if _exact(one)}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["Faults", "MatrixError"]
+from harness.cell._toml_lines import lines_of
 
-_TABLE = re.compile(r"\s*\[\[?\s*(?P<name>[^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
-_KEY = re.compile(r"\s*(?P<name>\"[^\"]+\"|'[^']+'|[A-Za-z0-9_-]+)\s*=")
+__all__ = ["Faults", "MatrixError"]
 
 
 class MatrixError(Exception):
@@ -25,7 +23,7 @@ class Faults:
 
     def __init__(self, path: Path, text: str) -> None:
         self._path = path
-        self._lines = _lines_of(text)
+        self._lines = lines_of(text)
         self.found: list[str] = []
 
     def add(self, place: Sequence[str | int], fault: str) -> None:
@@ -52,29 +50,3 @@ class Faults:
             if line := self._lines.get(tuple(place[:end])):
                 return line
         return None
-
-
-def _lines_of(text: str) -> dict[tuple[str | int, ...], int]:
-    """Table or key -> line number.  Tables are told apart by their headers, so a string over several lines
-    that looks like one misleads; then a fault is shown at a wrong line, and nothing worse."""
-    found: dict[tuple[str | int, ...], int] = {}
-    table: tuple[str | int, ...] = ()
-    arrays: dict[tuple[str | int, ...], int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := _TABLE.fullmatch(line):
-            parts = tuple(part.strip().strip("\"'") for part in _split(header["name"]))
-            if line.lstrip().startswith("[["):
-                arrays[parts] = arrays.get(parts, -1) + 1
-                table = (*parts, arrays[parts])
-            else:
-                table = parts
-                found.setdefault(parts[:1], number)
-            found.setdefault(table, number)
-        elif key := _KEY.match(line):
-            found.setdefault((*table, key["name"].strip("\"'")), number)
-    return found
-
-
-def _split(name: str) -> list[str]:
-    """A dotted table name into its parts; a quoted part may hold dots."""
-    return re.findall(r"\"[^\"]+\"|'[^']+'|[^.\s]+", name)

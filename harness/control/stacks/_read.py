@@ -144,7 +144,7 @@ class _Table:
             return {}
         for package, one in value.items():
             if found := check(one):
-                self.fault(key, f"{package} = {one!r} {found}")
+                self._faults.add((*self._place, key, package), f"{one!r} {found}")
         return dict(value)
 
     def day(self, key: str) -> dt.date | None:
@@ -272,7 +272,7 @@ def _pin_fault(text: str) -> str:
     try:
         Version(text)
     except InvalidVersion:
-        return f"is neither a version nor a range: {_range_fault(text)}" if _range_fault(text) or not text else ""
+        return "is neither a version nor a range such as '<2'" if _range_fault(text) or not text else ""
     return ""
 
 

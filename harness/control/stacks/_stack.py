@@ -38,7 +38,8 @@ class Stack:
     #: newest pre-releases or main branches: never locked, never gating
     dev: bool = False
     prereleases: bool = False
-    #: the axis that a sweep moves, and where it stands; empty for a stack by itself
+    #: the sweep that it is of, the axis that moves there, and where it stands; empty for a stack by itself
+    sweep: str = ""
     moves: str = ""
     at: str = ""
 
