@@ -137,16 +137,16 @@ def test_every_fault_of_every_file_is_told_at_once(tmp_path: Path) -> None:
     assert faults[0].startswith("broken.toml: Expected ']]'")
     assert faults[1].startswith("bytes.toml: 'utf-8' codec can't decode byte 0xff")
     assert faults[2:] == [
-        "loose.toml: entries are [[expect]], with two brackets each",
-        "misnamed.toml: unknown table 'expct'; entries are [[expect]]",
-        f"several.toml entry 1: verdict 'NO_UPDATES' is not one of {', '.join(v for v in Verdict if v != 'FROZEN')}",
-        "several.toml entry 1: needs a note or refs: where was this measured or reported?",
-        "several.toml entry 3: unknown key 'wher'; did you mean 'where'?",
-        "several.toml entry 3: needs the name of a case, found None",
-        "several.toml entry 3: RAISES needs the moment",
-        "several.toml entry 3: RAISES needs the type",
-        "several.toml entry 3: versions of 'deepseed' are not recorded; did you mean 'deepspeed'?",
-        "several.toml entry 3: deepspeed = '0.19.8' is no version range, such as '>=0.16,<0.19.3'",
+        "loose.toml:1: entries are [[expect]], with two brackets each",
+        "misnamed.toml:1: unknown table 'expct'; entries are [[expect]]",
+        f"several.toml:3: verdict 'NO_UPDATES' is not one of {', '.join(v for v in Verdict if v != 'FROZEN')}",
+        "several.toml:1: needs a note or refs: where was this measured or reported?",
+        "several.toml:12: unknown key 'wher'; did you mean 'where'?",
+        "several.toml:10: needs the name of a case, or of several, found None",
+        "several.toml:10: RAISES needs the moment",
+        "several.toml:10: RAISES needs the type",
+        "several.toml:13: versions of 'deepseed' are not recorded; did you mean 'deepspeed'?",
+        "several.toml:13: deepspeed = '0.19.8' is no version range, such as '>=0.16,<0.19.3', and not 'absent'",
     ]
     assert str(error.value).splitlines() == list(error.value.faults)
 
@@ -164,7 +164,22 @@ def test_every_fault_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         ({"where": {"stage": "3"}}, "where stage: ZeRO stages are 0 to 3, found '3'"),
         ({"where": {"model": "tiny_lama"}}, "where model: no model is called 'tiny_lama'; did you mean 'tiny_llama'"),
         ({"where": {"init": "zero-init"}}, "where init: no init is called 'zero-init'; did you mean 'zero_init'?"),
+        ({"case": []}, "needs the name of a case, or of several, found []"),
+        ({"case": ["late", ""]}, "needs the name of a case, or of several, found ['late', '']"),
+        ({"case": ["late", "late"]}, "a case stands there twice: late, late"),
         ({"versions": "==1"}, "versions must be a table of packages, found '==1'"),
+        ({"versions": {"torch": []}}, "torch = [] is no version range"),
+        ({"versions": {"python": "absent"}}, "python is never absent"),
+        ({"seen": 34}, "seen must be a table of packages, found 34"),
+        ({"seen": {"stacks": "34"}}, "seen stacks must be the number of stacks, found '34'"),
+        ({"seen": {"stacks": 0}}, "seen stacks must be the number of stacks, found 0"),
+        ({"seen": {"deepseed": "0.10.3"}}, "seen: versions of 'deepseed' are not recorded; did you mean 'deepspeed'?"),
+        ({"seen": {"torch": ">=2"}}, "seen torch must be one version or two, as in '0.10.3 to 0.14.3', found '>=2'"),
+        ({"seen": {"torch": "2.3 to 2.2"}}, "seen torch must be one version or two, as in '0.10.3 to 0.14.3'"),
+        (
+            {"versions": {"torch": "<2.3"}, "seen": {"torch": "2.2 to 2.3"}},
+            "seen torch: 2.3 is not within versions, '<2.3'",
+        ),
         ({"versions": {"torch": 2}}, "torch = 2 is no version range"),
         ({"parameters": "a.*"}, "parameters must be a list of texts, found 'a.*'"),
         ({"refs": "owner/repo#1"}, "refs must be a list of texts, found 'owner/repo#1'"),
@@ -178,11 +193,11 @@ def test_every_fault_of_every_file_is_told_at_once(tmp_path: Path) -> None:
 )
 def test_what_would_never_apply_or_never_be_compared_is_a_fault(more: dict[str, Any], fault: str) -> None:
     assert faults_of(ENTRY) == []
-    assert [one[: len(fault)] for one in faults_of({**ENTRY, **more})] == [fault]
+    assert [one[: len(fault)] for _, one in faults_of({**ENTRY, **more})] == [fault]
 
 
 def test_an_entry_that_is_no_table_is_a_fault() -> None:
-    assert faults_of("late") == ["must be a table, found 'late'"]
+    assert faults_of("late") == [("", "must be a table, found 'late'")]
 
 
 # -- which one applies -----------------------------------------------------------------------
@@ -203,6 +218,8 @@ def test_an_entry_that_is_no_table_is_a_fault() -> None:
         ({"versions": {"torch": "==2.13.0", "deepspeed": ">=0.16,<0.20"}}, True),
         ({"versions": {"torch": "==2.13.0", "deepspeed": "<0.19"}}, False),
         ({"versions": {"peft": ">=0"}}, False),
+        ({"versions": {"peft": "absent"}}, True),
+        ({"versions": {"torch": "absent"}}, False),
         ({"versions": {"python": ">=3.10"}}, True),
     ],
 )
@@ -214,6 +231,26 @@ def test_an_entry_applies_where_all_it_says_holds(entry: dict[str, Any], *, appl
 def test_a_pre_release_is_in_the_range_that_it_is_in() -> None:
     one = expected(versions={"deepspeed": ">=0.19"})
     assert Expectations([one]).of(record(versions={"deepspeed": "0.20.0.dev1"})) is one
+
+
+def test_an_entry_may_be_of_several_cases(tmp_path: Path) -> None:
+    """And says what was seen, which is compared with nothing."""
+    text = """\
+        [[expect]]
+        case = ["sooner", "late"]
+        verdict = "NO_UPDATE"
+        versions = {deepspeed = ">=0.19,<0.20"}
+        seen = {stacks = 3, deepspeed = "0.19.0 to 0.19.2"}
+        note = "measured"
+        """
+    expectations = Expectations.load(folder_of(tmp_path / "expected", all=text))
+    assert [(one.case, one.source) for one in expectations.entries] == [
+        ("sooner", "all.toml:1"),
+        ("late", "all.toml:1"),
+    ]
+    found = expectations.of(record(Verdict.NO_UPDATE, "a.0"))
+    assert (found.case, found.seen["stacks"]) == ("late", 3)
+    assert differences(record(Verdict.NO_UPDATE, "a.0"), found) == []
 
 
 def test_two_that_apply_are_an_error() -> None:
@@ -318,9 +355,9 @@ def test_verdicts_are_held_against_the_folder_that_is_given(pytester: pytest.Pyt
     trained = "2 parameters equal the twin's after every step, 10 others are bit-equal"
     raised = "all 2 ranks raised on the way to 'loaded': KeyError: 'no such layer'"
     assert [line for line in result.outlines if line.startswith("DIFFERS: ")] == [
-        f"DIFFERS: expected NO_GRAD (all.toml entry 3), found TRAINS: {trained}",
-        "DIFFERS: expected NO_UPDATE of layers.2.weight (all.toml entry 1), found it also of layers.2.bias",
-        f"DIFFERS: expected type 'ValueError' (all.toml entry 2), found 'KeyError': {raised}",
+        f"DIFFERS: expected NO_GRAD (all.toml:14), found TRAINS: {trained}",
+        "DIFFERS: expected NO_UPDATE of layers.2.weight (all.toml:1), found it also of layers.2.bias",
+        f"DIFFERS: expected type 'ValueError' (all.toml:7), found 'KeyError': {raised}",
     ]
 
 
@@ -334,7 +371,7 @@ def test_faults_end_a_run_before_anything_runs(
     twice = '[[expect]]\ncase = "late"\nverdict = "NO_UPDATE"\nnote = "measured"\n' * 2
     folder = folder_of(tmp_path / "twice", all=twice)
     assert main(["run", f"{cases}::late", "--all-variants", f"--expected={folder}"]) == Exit.USAGE
-    both = "all.toml entry 1 and all.toml entry 2 both apply; where and versions must tell them apart"
+    both = "all.toml:1 and all.toml:5 both apply; where and versions must tell them apart"
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
@@ -350,7 +387,7 @@ def test_faults_end_a_session_before_anything_runs(pytester: pytest.Pytester) ->
     result = pytester.runpytest_subprocess(f"--thaw-expected={folder_of(pytester.path / 'twice', all=twice)}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     message = (
-        "ERROR: late[mlp-z3-plain-persist_zero]: all.toml entry 1 and all.toml entry 2 both apply; "
+        "ERROR: late[mlp-z3-plain-persist_zero]: all.toml:1 and all.toml:5 both apply; "
         "where and versions must tell them apart"
     )
     assert [line for line in result.errlines if line] == [message]
@@ -359,8 +396,8 @@ def test_faults_end_a_session_before_anything_runs(pytester: pytest.Pytester) ->
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.errlines[0].startswith(f"ERROR: {broken / 'one.toml'}: ")
     assert [line for line in result.errlines[1:] if line] == [
-        f"two.toml entry 1: verdict None is not one of {', '.join(v for v in Verdict if v != 'FROZEN')}",
-        "two.toml entry 1: needs a note or refs: where was this measured or reported?",
+        f"{broken}/two.toml:1: verdict None is not one of {', '.join(v for v in Verdict if v != 'FROZEN')}",
+        f"{broken}/two.toml:1: needs a note or refs: where was this measured or reported?",
     ]
     # Who runs no case is not concerned.
     result = pytester.runpytest_subprocess(f"--thaw-expected={broken}", "-k", "nothing")

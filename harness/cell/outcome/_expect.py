@@ -3,29 +3,35 @@
 TRAINS is the default and has no entry.  An entry is a measured verdict on a range of versions::
 
     [[expect]]
-    case = "unfreeze_more_after_engine"
+    case = "unfreeze_more_after_engine"     # one case, or a list of those that do the same
     verdict = "NO_UPDATE"
     where = {stage = [1, 2, 3]}             # any setting of a variant; one value or several
-    versions = {deepspeed = "==0.19.8"}
+    versions = {deepspeed = ">=0.14.4", axolotl = "absent"}  # ranges; "absent": where it is not installed
+    seen = {stacks = 34, deepspeed = "0.14.4 to 0.19.8"}     # what these ranges were inferred from; never compared
     parameters = ["model.layers.2.*"]       # exactly these carry the verdict
     also = {FROZEN_DRIFT = ["lm_head.*"]}   # and these, less bad ones; no other fault is expected
     note = "measured ..."                   # a note or refs, or both
 
 Verdicts of a whole process take ``moment``, ``type`` and ``message`` (a regular expression,
 searched) instead of ``parameters`` and ``also``; RAISES needs moment and type.
+`thawcheck expect --update` writes such files from what was observed, `thawcheck lint` checks them together.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.cell._options import Options
 from harness.cell._patterns import select
-from harness.cell.outcome._expect_faults import faults_of, listed
+from harness.cell._toml_lines import lines_of
+from harness.cell.outcome._expect_faults import ABSENT, faults_of, listed
 from harness.cell.outcome._record import CaseRecord
 from harness.cell.outcome._verdict import Verdict
 
@@ -34,7 +40,15 @@ if sys.version_info >= (3, 11):
 else:  # pytest depends on tomli there
     import tomli as tomllib
 
-__all__ = ["DEFAULT", "Expectation", "ExpectationError", "Expectations", "default_folder", "differences"]
+__all__ = [
+    "DEFAULT",
+    "Expectation",
+    "ExpectationError",
+    "Expectations",
+    "default_folder",
+    "differences",
+    "read_entries",
+]
 
 
 class ExpectationError(Exception):
@@ -52,7 +66,10 @@ class Expectation:
     verdict: Verdict
     case: str = ""
     where: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    #: package -> range, or "absent"
     versions: Mapping[str, str] = field(default_factory=dict)
+    #: package -> the end points that were observed; and the number of stacks
+    seen: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
     world: int | None = None
     parameters: tuple[str, ...] = ()
@@ -66,18 +83,21 @@ class Expectation:
 
     def applies(self, record: CaseRecord) -> bool:
         """Whether it speaks of this case, variant, device and stack."""
-        from packaging.specifiers import SpecifierSet
-
         return (
             self.case == record.case
             and self.device in (None, record.device)
             and self.world in (None, record.world)
             and all(record.options.get(axis) in allowed for axis, allowed in self.where.items())
-            and all(
-                package in record.versions and SpecifierSet(wanted).contains(record.versions[package], prereleases=True)
-                for package, wanted in self.versions.items()
-            )
+            and self.holds_on(record.versions)
         )
+
+    def holds_on(self, versions: Mapping[str, str]) -> bool:
+        """Whether its ranges hold these versions."""
+        return all(_holds(wanted, versions.get(package)) for package, wanted in self.versions.items())
+
+    def speaks_of(self, options: Options) -> bool:
+        """Whether its settings are among those of this variant."""
+        return all(getattr(options, axis) in allowed for axis, allowed in self.where.items())
 
     def as_dict(self) -> dict[str, Any]:
         """The part that a result line keeps."""
@@ -93,45 +113,73 @@ class Expectations:
 
     def __init__(self, entries: Iterable[Expectation] = ()) -> None:
         self.entries = tuple(entries)
+        self._of: dict[str, list[Expectation]] = defaultdict(list)
+        for one in self.entries:
+            self._of[one.case].append(one)
 
     @classmethod
     def load(cls, folder: Path) -> Expectations:
         """Read ``folder/*.toml``.  Raises ExpectationError."""
-        faults: list[str] = []
-        entries: list[Expectation] = []
-        for path in sorted(folder.glob("*.toml")):
-            try:
-                plain = tomllib.loads(path.read_text(encoding="utf-8"))
-            except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-                faults.append(f"{path}: {error}")
-                continue
-            unknown = sorted({*plain} - {"expect"})
-            faults += [f"{path}: unknown table {one!r}; entries are [[expect]]" for one in unknown]
-            given = plain.get("expect", [])
-            if not isinstance(given, list):
-                faults.append(f"{path}: entries are [[expect]], with two brackets each")
-                continue
-            for number, entry in enumerate(given, 1):
-                where = f"{path.name} entry {number}"
-                found = faults_of(entry)
-                faults += [f"{where}: {fault}" for fault in found]
-                if not found:
-                    entries.append(_made(entry, where))
+        entries, faults = read_entries(folder)
         if faults:
             raise ExpectationError(faults)
         return cls(entries)
 
     def of(self, record: CaseRecord) -> Expectation:
         """The one that applies.  Raises ExpectationError where two do."""
-        found = [one for one in self.entries if one.applies(record)]
+        found = [one for one in self._of.get(record.case, ()) if one.applies(record)]
         if len(found) > 1:
             both = " and ".join(one.source for one in found)
             raise ExpectationError([f"{record.id}: {both} both apply; where and versions must tell them apart"])
         return found[0] if found else DEFAULT
 
 
-def _made(entry: Mapping[str, Any], source: str) -> Expectation:
-    """An entry without faults."""
+def read_entries(folder: Path) -> tuple[list[Expectation], list[str]]:
+    """The entries of ``folder/*.toml`` that have no fault, and every fault of the others, with file and line."""
+    faults: list[str] = []
+    entries: list[Expectation] = []
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            text = path.read_text(encoding="utf-8")
+            plain = tomllib.loads(text)
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            faults.append(f"{path}: {error}")
+            continue
+        lines = lines_of(text)
+        unknown = sorted({*plain} - {"expect"})
+        faults += [f"{path}:{_line(lines, one)}: unknown table {one!r}; entries are [[expect]]" for one in unknown]
+        given = plain.get("expect", [])
+        if not isinstance(given, list):
+            faults.append(f"{path}:{_line(lines, 'expect')}: entries are [[expect]], with two brackets each")
+            continue
+        for number, entry in enumerate(given):
+            found = faults_of(entry)
+            faults += [f"{path}:{_line(lines, 'expect', number, key)}: {fault}" for key, fault in found]
+            if not found:
+                entries += _made(entry, f"{path.name}:{_line(lines, 'expect', number)}")
+    return entries, faults
+
+
+def _line(lines: Mapping[tuple[str | int, ...], int], *place: str | int) -> int:
+    """Of the innermost part that has a line of its own; of a table ``[a.b]`` too, where ``a`` has none."""
+    for end in range(len(place), 0, -1):
+        found = [line for one, line in lines.items() if one[:end] == place[:end]]
+        if found:
+            return min(found)
+    return 1
+
+
+@cache
+def _holds(wanted: str, version: str | None) -> bool:
+    from packaging.specifiers import SpecifierSet
+
+    if version is None or wanted == ABSENT:
+        return version is None and wanted == ABSENT
+    return SpecifierSet(wanted).contains(version, prereleases=True)
+
+
+def _made(entry: Mapping[str, Any], source: str) -> list[Expectation]:
+    """An entry without faults: for each case that it speaks of."""
     made = {
         "verdict": Verdict(entry["verdict"]),
         "where": {axis: listed(one) for axis, one in entry.get("where", {}).items()},
@@ -140,7 +188,7 @@ def _made(entry: Mapping[str, Any], source: str) -> Expectation:
         "refs": tuple(entry.get("refs", ())),
         "source": source,
     }
-    return Expectation(**{**entry, **made})
+    return [Expectation(**{**entry, **made, "case": case}) for case in listed(entry["case"])]
 
 
 def differences(record: CaseRecord, expected: Expectation) -> list[str]:
