@@ -191,7 +191,7 @@ def test_run_shows_every_parameter(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["run", "unfreeze_more_after_engine", "--model", "mlp", "--stage", "2", "--world", "1"]) == Exit.OK
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "unfreeze_more_after_engine[mlp-z2], world 1, cpu: NO_UPDATE"
-    assert lines[-1].startswith("as expected (core.toml entry ")
+    assert lines[-1].startswith("as expected (core.toml:")
 
 
 @pytest.mark.usefixtures("warm")
@@ -217,7 +217,11 @@ def test_run_ends_with_1_on_a_difference_and_shows_logs(here: Path, quick: World
             "Traceback (most recent call last):",
         ]
     assert lines.count("mine.Answer: at stage 1") == 2
-    assert lines[-2:] == ["", f"DIFFERS: expected TRAINS (default), found RAISES: {headline}"]
+    assert lines[-3:] == [
+        "",
+        f"DIFFERS: expected TRAINS (default), found RAISES: {headline}",
+        "  reproduce: thawcheck run mine.py::answers --model mlp --stage 1",
+    ]
     assert quick.left() == {}
 
 

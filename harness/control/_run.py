@@ -12,6 +12,7 @@ from harness.cell._case import Case, MalformedCase
 from harness.cell._catalog import UnknownCase, find
 from harness.cell._options import Options
 from harness.cell.outcome._expect import ExpectationError, default_folder
+from harness.cell.outcome._nearby import default_observed
 from harness.cell.outcome._results import as_line
 from harness.cell.outcome._show import record_text
 from harness.cell.plug._session import Session, Settings
@@ -46,6 +47,9 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--expected", type=Path, metavar="DIR", help="folder of expected verdicts (default: the shipped)"
     )
+    parser.add_argument(
+        "--observed", type=Path, metavar="DIR", help="folder of observed stacks (default: ./matrix/observed)"
+    )
     parser.add_argument("--show-logs", action="store_true", help="print what every rank printed")
     parser.add_argument("--json", action="store_true", help="print the record as one JSON line per variant")
     parser.set_defaults(execute=_execute)
@@ -59,7 +63,14 @@ def _execute(args: argparse.Namespace) -> Exit:
     if faults:
         raise Usage("; ".join(faults))
     expected = args.expected or default_folder()
-    session = Session(Settings(device=args.device, expected=expected, deadline=args.deadline, world=args.world))
+    settings = Settings(
+        device=args.device,
+        expected=expected,
+        observed=args.observed or default_observed(),
+        deadline=args.deadline,
+        world=args.world,
+    )
+    session = Session(settings)
     worst = Exit.OK
     try:
         case = find(args.case)
@@ -94,5 +105,6 @@ def _one(session: Session, case: Case, options: Options, args: argparse.Namespac
     if args.json:
         print(as_line(outcome.record.as_dict()))
     else:
-        print(record_text(outcome.record, differences, outcome.logs if args.show_logs else ()))
+        advice = session.advice(case, options) if differences else ()
+        print(record_text(outcome.record, differences, outcome.logs if args.show_logs else (), advice))
     return Exit.DIFFERS if differences else Exit.OK

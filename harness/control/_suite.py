@@ -70,6 +70,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--device", choices=sorted(DEVICES), default="cpu", help="default: cpu")
     parser.add_argument("--world", metavar="N", help="number of ranks (default: what each case says)")
     parser.add_argument("--expected", metavar="DIR", help="folder of expected verdicts, instead of the shipped one")
+    parser.add_argument("--observed", metavar="DIR", help="folder of observed stacks (default: ./matrix/observed)")
     parser.set_defaults(execute=execute)
 
 
@@ -83,7 +84,7 @@ def execute(args: argparse.Namespace) -> Exit:
         arguments.append(f"--rootdir={_common_folder(args.paths)}")
     if not _plugin_is_installed():
         arguments += ["-p", "harness.cell.plugin"]
-    for name in ("results", "markdown", "stack", "device", "world", "expected"):
+    for name in ("results", "markdown", "stack", "device", "world", "expected", "observed"):
         if value := getattr(args, name):
             arguments += [f"--thaw-{name}={value}"]
     if args.junitxml:

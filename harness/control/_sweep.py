@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.cell.outcome._results import make_ready
 from harness.control._exit import Exit, Usage, help_texts
 from harness.control._matrix import add_selection, matrix_of, selected
 from harness.control.locks import SolverFailed
@@ -70,6 +71,10 @@ def execute(args: argparse.Namespace) -> Exit:
             f"the sweep needs about {needed >> 30} GB of disk for {args.jobs} stacks at once and uv's cache, and there "
             f"are {free >> 30} GB free at {matrix.folder.resolve()}; free some, or set UV_TORCH_BACKEND=cpu"
         )
+    try:
+        make_ready(into / "any.jsonl")
+    except OSError as error:
+        raise Usage(f"nothing can be written to {into}: {error.strerror}") from None
     return _Sweep(matrix, todo, Measurer(matrix, into, keep=args.keep), args.jobs).run() if todo else Exit.OK
 
 

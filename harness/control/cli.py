@@ -9,12 +9,25 @@ import sys
 from collections.abc import Sequence
 
 from harness import __version__
-from harness.control import _cases, _lock, _run, _suite, _sweep
+from harness.control import (
+    _cases,
+    _changes,
+    _discover,
+    _expect,
+    _lint,
+    _lock,
+    _merge,
+    _run,
+    _stacks,
+    _suite,
+    _sweep,
+    _table,
+)
 from harness.control._exit import Exit, Usage, help_texts
 
 __all__ = ["main"]
 
-_COMMANDS = (_cases, _run, _suite, _lock, _sweep)
+_COMMANDS = (_cases, _run, _suite, _stacks, _discover, _lock, _sweep, _merge, _changes, _lint, _expect, _table)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
         # What is still buffered goes nowhere; else Python would complain when it leaves.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if args.execute is _cases.execute:
+        if args.execute in (_cases.execute, _stacks.execute):
             return Exit.OK
         # Never 0 where verdicts were asked for and may not have been given.
         print("thawcheck: whoever read the output went away before its end", file=sys.stderr)

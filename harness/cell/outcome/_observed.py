@@ -100,6 +100,7 @@ class Observed:
             "device": self.device,
             "lock": self.lock,
             "versions": dict(sorted(self.versions.items())),
+            "outcomes": len(self.outcomes),
         }
         if self.unsolvable:
             head["unsolvable"] = self.unsolvable
@@ -117,25 +118,29 @@ class Observed:
         """A record per variant, with what expectations are held against."""
         for outcome in self.outcomes:
             for options in outcome.variants:
-                yield CaseRecord(
-                    case=outcome.case,
-                    kind="",
-                    options=options.as_dict(),
-                    id=f"{outcome.case}[{options.id}]",
-                    verdict=outcome.verdict,
-                    headline=outcome.failure.message if outcome.failure else "",
-                    world=outcome.world,
-                    device=self.device,
-                    launcher="",
-                    failure=outcome.failure,
-                    parameters=[
-                        ParameterVerdict(name, verdict, False, False, (), ())
-                        for verdict, names in outcome.parameters.items()
-                        for name in names
-                    ],
-                    versions=dict(self.versions),
-                    stack=self.stack,
-                )
+                yield self.record(outcome, options)
+
+    def record(self, outcome: Outcome, options: Options) -> CaseRecord:
+        """That of one variant."""
+        return CaseRecord(
+            case=outcome.case,
+            kind="",
+            options=options.as_dict(),
+            id=f"{outcome.case}[{options.id}]",
+            verdict=outcome.verdict,
+            headline=outcome.failure.message if outcome.failure else "",
+            world=outcome.world,
+            device=self.device,
+            launcher="",
+            failure=outcome.failure,
+            parameters=[
+                ParameterVerdict(name, verdict, False, False, (), ())
+                for verdict, names in outcome.parameters.items()
+                for name in names
+            ],
+            versions=dict(self.versions),
+            stack=self.stack,
+        )
 
     def key(self) -> dict[tuple[str, str], Outcome]:
         """By case and variant."""
@@ -145,40 +150,24 @@ class Observed:
 def read_observed(path: Path) -> Observed:
     """Raises ObservedError with every fault, each with its line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ObservedError([f"{path}: cannot be read: {error}"]) from None
+    again = f"measure the stack again: thawcheck sweep {path.stem} --again"
     faults: list[str] = []
-    plain: list[tuple[int, dict[str, Any]]] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            one = json.loads(line)
-        except ValueError:
-            cut = ", perhaps cut off by a kill" if number == len(lines) else ""
-            faults.append(f"{path}:{number}: is no JSON{cut}; measure the stack again: thawcheck sweep {path.stem}")
-            continue
-        if isinstance(one, dict):
-            plain.append((number, one))
-        else:
-            faults.append(f"{path}:{number}: must be a JSON object, found {line[:40]!r}")
+    plain = _objects(path, text, again, faults)
     if not plain or plain[0][0] != 1 or "observed" not in plain[0][1]:
-        raise ObservedError([*faults, f"{path}:1: the first line must say what was observed, and does not"])
+        raise ObservedError([*faults, f"{path}:1: the first line must say what was observed, and does not; {again}"])
     head = plain[0][1]
     if head["observed"] != FORMAT:
         by = head.get("harness", "an unknown thawcheck")
         fault = f"{path}:1: format {head['observed']!r}, written by {by}; this thawcheck reads format {FORMAT}"
         raise ObservedError([*faults, f"{fault}: measure the stack again, or use the thawcheck that wrote it"])
-    outcomes = []
-    for number, one in plain[1:]:
-        try:
-            outcomes.append(Outcome.from_dict(one))
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            faults.append(f"{path}:{number}: is no outcome: {type(error).__name__}: {error}")
-    missing = [key for key in ("stack", "harness", "measured", "device", "lock", "versions") if key not in head]
-    if missing:
-        faults.append(f"{path}:1: {', '.join(missing)} missing")
-    elif head["stack"] != path.stem:
-        faults.append(f"{path}:1: is of stack {head['stack']!r}, but the file is called {path.stem!r}")
+    # A file that was cut off between two lines looks whole but for this.
+    if not faults and (count := head.get("outcomes", len(plain) - 1)) != len(plain) - 1:
+        faults.append(f"{path}:1: says {count!r} outcomes, and {len(plain) - 1} follow; {again}")
+    faults += [f"{path}:1: {fault}" for fault in _head_faults(head, path.stem)]
+    outcomes = _outcomes(path, plain[1:], faults)
     if faults:
         raise ObservedError(faults)
     return Observed(
@@ -188,10 +177,76 @@ def read_observed(path: Path) -> Observed:
         head["device"],
         head["lock"],
         head["versions"],
-        tuple(outcomes),
+        outcomes,
         head.get("unsolvable", ""),
         path,
     )
+
+
+def _objects(path: Path, text: str, again: str, faults: list[str]) -> list[tuple[int, dict[str, Any]]]:
+    """Each line that is a JSON object, with its number."""
+    lines = text.splitlines()
+    found: list[tuple[int, dict[str, Any]]] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            one = json.loads(line)
+        except ValueError:
+            cut = ", perhaps cut off by a kill" if number == len(lines) else ""
+            faults.append(f"{path}:{number}: is no JSON{cut}; {again}")
+            continue
+        if isinstance(one, dict):
+            found.append((number, one))
+        else:
+            faults.append(f"{path}:{number}: must be a JSON object, found {line[:40]!r}")
+    return found
+
+
+def _head_faults(head: Mapping[str, Any], stem: str) -> list[str]:
+    texts = ("stack", "harness", "measured", "device", "lock")
+    missing = [key for key in (*texts, "versions") if key not in head]
+    faults = [f"{', '.join(missing)} missing"] if missing else []
+    faults += [f"{key} must be a text, found {head[key]!r}" for key in texts if not isinstance(head.get(key, ""), str)]
+    if not isinstance(head.get("unsolvable", ""), str):
+        faults.append(f"unsolvable must be a text, found {head['unsolvable']!r}")
+    versions = head.get("versions", {})
+    if not isinstance(versions, dict) or not all(isinstance(one, str) for one in versions.values()):
+        faults.append(f"versions must be packages and versions, found {versions!r}")
+    else:
+        faults += [
+            f"versions: {package} {one!r} is no version" for package, one in versions.items() if not _is_version(one)
+        ]
+    if head.get("stack", stem) != stem:
+        faults.append(f"is of stack {head['stack']!r}, but the file is called {stem!r}")
+    return faults
+
+
+def _is_version(text: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
+
+
+def _outcomes(path: Path, plain: list[tuple[int, dict[str, Any]]], faults: list[str]) -> tuple[Outcome, ...]:
+    found: list[Outcome] = []
+    first: dict[tuple[str, str], int] = {}
+    for number, one in plain:
+        try:
+            outcome = Outcome.from_dict(one)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            faults.append(f"{path}:{number}: is no outcome: {type(error).__name__}: {error}")
+            continue
+        found.append(outcome)
+        for options in outcome.variants:
+            key = (outcome.case, options.id)
+            if key in first:
+                what = f"{outcome.case}[{options.id}] has an outcome in line {first[key]} already"
+                faults.append(f"{path}:{number}: {what}")
+            first.setdefault(key, number)
+    return tuple(found)
 
 
 def load_all(folder: Path) -> dict[str, Observed]:

@@ -35,17 +35,19 @@ def _cells(one: ParameterVerdict) -> tuple[str, ...]:
     )
 
 
-def conclusion(record: CaseRecord, differences: Sequence[str]) -> str:
-    """Whether the verdict is the expected one, and if not, how it differs."""
+def conclusion(record: CaseRecord, differences: Sequence[str], advice: Sequence[str] = ()) -> str:
+    """Whether the verdict is the expected one, and if not, how it differs and what helps to find out why."""
     if differences:
-        return "\n".join(f"DIFFERS: {one}" for one in differences)
+        return "\n".join([*(f"DIFFERS: {one}" for one in differences), *(f"  {one}" for one in advice)])
     return f"as expected ({(record.expected or {}).get('source', 'default')})"
 
 
-def record_text(record: CaseRecord, differences: Sequence[str] = (), logs: Sequence[str] = ()) -> str:
+def record_text(
+    record: CaseRecord, differences: Sequence[str] = (), logs: Sequence[str] = (), advice: Sequence[str] = ()
+) -> str:
     """All of it, as ``thawcheck run`` prints it; what to conclude stands last."""
     gap = "\n\n" if differences or logs else "\n"
-    return f"{details(record, logs)}{gap}{conclusion(record, differences)}"
+    return f"{details(record, logs)}{gap}{conclusion(record, differences, advice)}"
 
 
 def details(record: CaseRecord, logs: Sequence[str] = ()) -> str:

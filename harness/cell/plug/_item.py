@@ -80,7 +80,8 @@ class CaseItem(pytest.Item):
             if session.error is not None:
                 raise session.error  # where a debugger can enter it
             # What differs comes first, since pytest's summary shows the first line only.
-            raise Differs(f"{conclusion(self.record, differences)}\n\n{details(self.record)}")
+            advice = session.advice(self.case, self.options)
+            raise Differs(f"{conclusion(self.record, differences, advice)}\n\n{details(self.record)}")
 
     def _attach(self, logs: Sequence[str], *, everything: bool) -> None:
         for rank, log in enumerate(logs):

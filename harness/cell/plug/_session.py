@@ -9,6 +9,8 @@ from pathlib import Path
 from harness.cell._case import Case
 from harness.cell._options import Options
 from harness.cell.outcome._expect import Expectation, ExpectationError, Expectations, default_folder, differences
+from harness.cell.outcome._nearby import Nearby
+from harness.cell.plug._reproduce import reproduce
 from harness.cell.ranks._ahead import Ahead
 from harness.cell.ranks._inprocess import InProcessLauncher
 from harness.cell.ranks._launch import Outcome, Request, ZygoteLauncher, blank_record, run_on
@@ -23,6 +25,8 @@ class Settings:
     device: str = "cpu"
     stack: str = ""
     expected: Path | None = field(default_factory=default_folder)
+    #: folder of observed stacks, read only where something differs
+    observed: Path | None = None
     deadline: float | None = None
     world: int | None = None
     keep: bool = False
@@ -37,6 +41,7 @@ class Session:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._expectations: Expectations | None = None
+        self._nearby = Nearby(settings.observed)
         self._measured: dict[str, Outcome] = {}
         self._places: dict[str, str] = {}
         self._zygote: ZygoteLauncher | None = None
@@ -121,6 +126,12 @@ class Session:
     def measured(self, case: Case, options: Options) -> Outcome | None:
         """The latest outcome of a variant in this session, if there is one."""
         return self._measured.get(_key(case, options))
+
+    def advice(self, case: Case, options: Options) -> list[str]:
+        """Where to look for the cause of a difference that was found: near stacks, and how to see it again."""
+        record = self._measured[_key(case, options)].record
+        near = self._nearby.lines(record, self.expected(case, options))
+        return [*near, f"reproduce: {reproduce(self.settings, case, options)}"]
 
     def cancel(self) -> None:
         """End what is under way, nobody waits for it any more."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.cell.outcome._expect import default_folder
+from harness.cell.outcome._nearby import default_observed
 from harness.cell.plug._session import Settings
 from harness.cell.ranks._device import DEVICES
 
@@ -57,6 +58,7 @@ _OPTIONS = (
     _Option("device", f"run ranks on one of: {', '.join(DEVICES)}", "DEVICE"),
     _Option("stack", "name of the set of versions, kept with each result", "NAME"),
     _Option("expected", "folder of TOML files with expected verdicts", "DIR", convert=Path),
+    _Option("observed", "folder of observed stacks, for what to compare a difference with", "DIR", convert=Path),
     _Option("deadline", "seconds without progress that make a HANG", "SECONDS", convert=_seconds),
     _Option("world", "number of ranks, instead of what each case says", "N", convert=_whole),
     _Option("jobs", "cases under way at once (default 2)", "N", convert=_whole),
@@ -103,6 +105,7 @@ def settings_from(config: pytest.Config) -> Settings:
         device=device,
         stack=values["stack"] or "",
         expected=expected or default_folder(),
+        observed=values["observed"] or default_observed(),
         deadline=values["deadline"],
         world=values["world"],
         keep=values["keep"],

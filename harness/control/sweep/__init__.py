@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness.control.sweep._measure import Measured, Measurer, NotMeasured
+from harness.control.sweep._alone import NotMeasured
+from harness.control.sweep._measure import Measured, Measurer
 from harness.control.sweep._plan import Shard, is_done, ordered, room_needed
 
 __all__ = ["Measured", "Measurer", "NotMeasured", "Shard", "is_done", "ordered", "room_needed"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from harness.cell._catalog import shipped
 from harness.cell._options import Options
 from harness.cell.outcome._observed import Observed, Outcome
 from harness.cell.outcome._record import CaseRecord, Failure
@@ -25,7 +26,7 @@ def condense(records: Iterable[CaseRecord], *, stack: str, lock: str) -> Observe
 
     :raises ValueError: where there is no record, or the records are of several stacks.
     """
-    found = list(records)
+    found = sorted(records, key=_place)
     if not found:
         raise ValueError(f"{stack}: there is no result")
     alike: dict[tuple[object, ...], list[Options]] = {}
@@ -48,9 +49,15 @@ def condense(records: Iterable[CaseRecord], *, stack: str, lock: str) -> Observe
         found[0].device,
         lock,
         found[0].versions,
-        # Cases and variants may finish in any order.
         tuple(sorted(outcomes, key=lambda one: (one.case, one.variants[0].id))),
     )
+
+
+def _place(record: CaseRecord) -> tuple[str, int]:
+    """Cases by name, the variants of each as it lists them: they may finish in any order."""
+    listed = next((case.variants for case in shipped() if case.name == record.case), ())
+    options = Options(**record.options)
+    return record.case, listed.index(options) if options in listed else len(listed)
 
 
 def _outcome(record: CaseRecord) -> Outcome:

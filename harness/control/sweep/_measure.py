@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
-import fcntl
 import os
 import re
 import shutil
-import signal
 import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,17 +21,15 @@ from harness.cell.outcome._record import CaseRecord
 from harness.cell.outcome._results import read_results
 from harness.control.locks import LockState, find_uv, state_of
 from harness.control.stacks import Matrix, Stack
+from harness.control.sweep._alone import NotMeasured, alone
 from harness.control.sweep._condense import condense
+from harness.control.sweep._guard import guarded
 
 __all__ = ["Measured", "Measurer", "NotMeasured"]
 
 #: Seconds after which a stack is given up: the slowest took a tenth of it.
 _PATIENCE: Final = 1800
 _TAIL: Final = 15
-
-
-class NotMeasured(Exception):
-    """Nothing is known of a stack; the message says why, and where the log is."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +68,21 @@ class Measurer:
     def prepare(self) -> None:
         """Build thawcheck once for all.  Raises NotMeasured."""
         self._work.mkdir(parents=True, exist_ok=True)
+        for left in self._work.glob("wheel-*"):  # by a sweep that was killed
+            if not Path(f"/proc/{left.name.partition('-')[2]}").exists():
+                shutil.rmtree(left, ignore_errors=True)
         out = self._work / f"wheel-{os.getpid()}"
         shutil.rmtree(out, ignore_errors=True)
         done = subprocess.run(
-            [find_uv(), "build", "--quiet", "--wheel", "--out-dir", str(out), str(self._root)],
+            [find_uv(), "build", "--wheel", "--out-dir", str(out), str(self._root)],
             capture_output=True,
             text=True,
             check=False,
         )
         wheels = list(out.glob("*.whl"))
         if done.returncode or not wheels:
-            raise NotMeasured(f"thawcheck's own wheel cannot be built: {' '.join(done.stderr.split())}")
+            said = "\n  ".join(done.stderr.splitlines()[-_TAIL:])
+            raise NotMeasured(f"thawcheck's own wheel cannot be built; the end of what uv said:\n  {said}")
         self._wheel = wheels[0]
 
     def close(self) -> None:
@@ -104,13 +102,16 @@ class Measurer:
         lock, state = state_of(stack, self._matrix.lock(stack.name))
         if lock is None or state is not LockState.FRESH:
             raise NotMeasured(f"{self._matrix.lock(stack.name)}: {state.value}; thawcheck lock {stack.name}")
-        if lock.unsolvable:
-            today = dt.datetime.now(dt.timezone.utc).date().isoformat()
-            observed = Observed(stack.name, __version__, today, "cpu", lock.answer, {}, (), lock.unsolvable)
-        else:
-            with self._alone(stack):
-                observed = self._run(stack, lock.answer)
-        observed.write(self._into / f"{stack.name}.jsonl")
+        try:
+            if lock.unsolvable:
+                today = dt.datetime.now(dt.timezone.utc).date().isoformat()
+                observed = Observed(stack.name, __version__, today, "cpu", lock.answer, {}, (), lock.unsolvable)
+                self._write(observed)
+            else:
+                with alone(self._work / f"{stack.name}.lock", stack.name) as mine:
+                    observed = self._run(stack, lock.answer, mine)
+        except OSError as error:
+            raise NotMeasured(f"{stack.name}: {error.filename or 'the disk'}: {error.strerror}") from None
         return Measured(observed, time.monotonic() - started)
 
     def drop_caches(self) -> None:
@@ -120,18 +121,7 @@ class Measurer:
         if heavy and not self._keep:
             subprocess.run([find_uv(), "cache", "clean", "--quiet", *sorted(heavy)], capture_output=True, check=False)
 
-    @contextlib.contextmanager
-    def _alone(self, stack: Stack) -> Iterator[None]:
-        """No other sweep may measure the same stack in this checkout meanwhile."""
-        self._work.mkdir(parents=True, exist_ok=True)
-        with (self._work / f"{stack.name}.lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise NotMeasured(f"{stack.name}: another sweep is measuring it") from None
-            yield
-
-    def _run(self, stack: Stack, lock: str) -> Observed:
+    def _run(self, stack: Stack, lock: str, mine: int) -> Observed:
         folder = self._work / stack.name
         results = folder / "results.jsonl"
         log = self._root / "results" / "sweep" / f"{stack.name}.log"
@@ -143,18 +133,32 @@ class Measurer:
         command += ["--installpkg", str(self._wheel), "--colored", "no", "-x", f"testenv.commands={suite}"]
         try:
             with log.open("wb") as file:
-                status = self._watch(stack, command, file.fileno())
+                status = self._watch(stack, command, file.fileno(), mine)
             self._note_heavy(folder)
             if self._stopped:
                 raise NotMeasured(f"{stack.name}: stopped")
             if not results.exists():
                 raise NotMeasured(f"{stack.name}: no results, tox left with {status}; {_end_of(log)}")
-            records = [CaseRecord.from_dict(one) for one in read_results(results)]
+            records = _records(stack, results)
+            self._check_whole(stack, records, status, log)
+            observed = _condensed(stack, records, lock)
+            self._write(observed, results, log.with_suffix(".jsonl"))
         finally:
             if not self._keep:
                 shutil.rmtree(folder, ignore_errors=True)
-        self._check_whole(stack, records, status, log)
-        return condense(records, stack=stack.name, lock=lock)
+        return observed
+
+    def _write(self, observed: Observed, results: Path | None = None, refuge: Path | None = None) -> None:
+        """Where that cannot be, the results stay in a refuge, on the disk where they are."""
+        path = self._into / f"{observed.stack}.jsonl"
+        try:
+            observed.write(path)
+        except OSError as error:
+            kept = ""
+            if results is not None and refuge is not None:
+                results.replace(refuge)
+                kept = f"; its results are in {refuge}"
+            raise NotMeasured(f"{observed.stack}: cannot be written to {path}: {error.strerror}{kept}") from None
 
     def _check_whole(self, stack: Stack, records: list[CaseRecord], status: int, log: Path) -> None:
         """Raises NotMeasured where a variant is missing: a hole would look like a verdict that went away."""
@@ -167,18 +171,19 @@ class Measurer:
                 f"tox left with {status}; {_end_of(log)}"
             )
 
-    def _watch(self, stack: Stack, command: list[str], output: int) -> int:
+    def _watch(self, stack: Stack, command: list[str], output: int, mine: int) -> int:
         with self._lock:
             if self._stopped:
                 raise NotMeasured(f"{stack.name}: stopped")
             process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
+                guarded(command),
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 cwd=self._root,
                 env={**os.environ, "TOX_SKIP_MISSING_INTERPRETERS": "false"},
                 start_new_session=True,
+                pass_fds=(mine,),
             )
             self._running.add(process)
         try:
@@ -201,9 +206,25 @@ class Measurer:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """The whole session of a process: tox, what it started, and their ranks hear of it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
+    """Have a guard end what it guards."""
+    assert process.stdin is not None  # it was started with a pipe
+    process.stdin.close()
+
+
+def _records(stack: Stack, results: Path) -> list[CaseRecord]:
+    """The last of each variant.  Raises NotMeasured."""
+    try:
+        found = [CaseRecord.from_dict(one) for one in read_results(results)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise NotMeasured(f"{stack.name}: its results cannot be read: {type(error).__name__}: {error}") from None
+    return list({one.id: one for one in found}.values())
+
+
+def _condensed(stack: Stack, records: list[CaseRecord], lock: str) -> Observed:
+    try:
+        return condense(records, stack=stack.name, lock=lock)
+    except ValueError as error:
+        raise NotMeasured(str(error)) from None
 
 
 def _end_of(log: Path) -> str:
