@@ -1,0 +1,164 @@
+"""``thawcheck table``: cases down, releases or eras across, from matrix/observed/."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from packaging.version import Version
+
+from harness.cell._case import Case
+from harness.cell._catalog import shipped
+from harness.cell.outcome._observed import Observed, ObservedError, load_all
+from harness.control._exit import Exit, Usage
+from harness.control._matrix import add_folder, matrix_of
+from harness.control.stacks import Matrix, Stack
+
+__all__ = ["add_to", "execute"]
+
+#: Shown of each era.
+_PACKAGES: Final = ("torch", "deepspeed", "transformers", "accelerate", "peft", "axolotl")
+_MARK: Final = re.compile(
+    r"(?P<head><!-- table: by (?P<by>\w+), stages? (?P<stages>[\d, ]+) -->\n).*?(?P<tail><!-- end of table -->)",
+    re.DOTALL,
+)
+
+
+def add_to(commands: Any) -> None:
+    parser = commands.add_parser(
+        "table",
+        help="cases against releases or eras, from what was observed",
+        description="Print what was observed as a Markdown table: cases down, releases or eras across.",
+    )
+    parser.add_argument(
+        "--by", choices=sorted(_COLUMNS), default="deepspeed", help="what is across (default: deepspeed)"
+    )
+    parser.add_argument(
+        "--stage", type=int, action="append", metavar="N", choices=range(4), help="ZeRO stage (default: 3)"
+    )
+    parser.add_argument(
+        "--update", type=Path, metavar="FILE", help="rewrite each table of FILE between its marks instead"
+    )
+    parser.add_argument("--check", action="store_true", help="with --update: write nothing, exit 1 where FILE is stale")
+    add_folder(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> Exit:
+    matrix = matrix_of(args)
+    try:
+        observed = load_all(matrix.folder / "observed")
+    except ObservedError as error:
+        raise Usage(str(error)) from None
+    if args.update is None:
+        print(table(matrix, observed, args.by, args.stage or [3]))
+        return Exit.OK
+    try:
+        text = args.update.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"{args.update} cannot be read: {error}") from None
+    fresh = updated(text, matrix, observed, str(args.update))
+    if fresh == text:
+        return Exit.OK
+    if args.check:
+        print(f"{args.update} does not show what was observed; thawcheck table --update {args.update}")
+        return Exit.DIFFERS
+    args.update.write_text(fresh, encoding="utf-8")
+    return Exit.OK
+
+
+def updated(text: str, matrix: Matrix, observed: Mapping[str, Observed], name: str) -> str:
+    """A text with each table between marks made anew.  Raises Usage where there is none, or an unknown one."""
+    found = list(_MARK.finditer(text))
+    if not found:
+        raise Usage(f"{name} has no table between <!-- table: by deepspeed, stage 3 --> and <!-- end of table -->")
+    if unknown := sorted({one["by"] for one in found} - {*_COLUMNS}):
+        raise Usage(f"{name}: there is no table by {', '.join(unknown)}; there is: {', '.join(sorted(_COLUMNS))}")
+
+    def anew(one: re.Match[str]) -> str:
+        stages = [int(stage) for stage in re.findall(r"\d", one["stages"])]
+        return f"{one['head']}{table(matrix, observed, one['by'], stages)}\n{one['tail']}"
+
+    return _MARK.sub(anew, text)
+
+
+def table(matrix: Matrix, observed: Mapping[str, Observed], by: str, stages: Sequence[int]) -> str:
+    """Markdown; a column for each stack of the axis that was observed."""
+    columns = [(head, observed[stack.name]) for head, stack in _COLUMNS[by](matrix) if stack.name in observed]
+    heads = " | ".join(head for head, _ in columns)
+    lines = [f"| recipe, moment | {heads} |", f"|---|{'---|' * len(columns)}"]
+    cells = [_cells(one, stages) for _, one in columns]
+    for case in shipped():
+        row = [cell.get(case.name, "-") for cell in cells]
+        lines.append(f"| {_label(case)} | {' | '.join(row)} |")
+    if by == "era":
+        lines += ["", *_versions(columns)]
+    return "\n".join(lines)
+
+
+def _label(case: Case) -> str:
+    text = f"{case.recipe}, {case.moment}" if case.moment else case.recipe or case.name
+    return text.replace("|", r"\|")
+
+
+def _cells(observed: Observed, stages: Sequence[int]) -> dict[str, str]:
+    """Case -> its verdict over all variants of these stages; several with their counts."""
+    counts: dict[str, Counter[str]] = {}
+    for outcome in observed.outcomes:
+        number = sum(one.stage in stages for one in outcome.variants)
+        if number:
+            counts.setdefault(outcome.case, Counter())[str(outcome.verdict)] += number
+    if observed.unsolvable:
+        return {case.name: "UNSOLVABLE" for case in shipped()}
+    return {case: _cell(found) for case, found in counts.items()}
+
+
+def _cell(found: Counter[str]) -> str:
+    if len(found) == 1:
+        return next(iter(found))
+    return ", ".join(
+        f"{count} {verdict}" for verdict, count in sorted(found.items(), key=lambda one: (-one[1], one[0]))
+    )
+
+
+def _versions(columns: Sequence[tuple[str, Observed]]) -> list[str]:
+    """What each column is made of."""
+    lines = [f"| era | {' | '.join(_PACKAGES)} |", f"|---|{'---|' * len(_PACKAGES)}"]
+    for head, one in columns:
+        versions = [one.versions.get(package, "-").partition("+")[0] for package in _PACKAGES]
+        lines.append(f"| {head} | {' | '.join(versions)} |")
+    return lines
+
+
+def _along(package: str) -> Callable[[Matrix], list[tuple[str, Stack]]]:
+    """The last release of each minor, on the stack that is named after nothing but it."""
+
+    def columns(matrix: Matrix) -> list[tuple[str, Stack]]:
+        last: dict[tuple[int, int], tuple[Version, Stack]] = {}
+        for stack in matrix.stacks.values():
+            # One release may stand on several stacks; the shortest name is that of the usual one.
+            if stack.moves == package and stack.name.endswith(f"-{stack.at}") and stack.name.count("-") == 1:
+                version = Version(stack.at)
+                minor = (version.major, version.minor)
+                if minor not in last or last[minor][0] < version:
+                    last[minor] = (version, stack)
+        return [(str(version), stack) for version, stack in sorted(last.values(), key=lambda one: one[0])]
+
+    return columns
+
+
+def _eras(matrix: Matrix) -> list[tuple[str, Stack]]:
+    return [(stack.at, stack) for stack in matrix.stacks.values() if stack.moves == "as_of"]
+
+
+_COLUMNS: Final[Mapping[str, Callable[[Matrix], list[tuple[str, Stack]]]]] = {
+    "deepspeed": _along("deepspeed"),
+    "transformers": _along("transformers"),
+    "axolotl": _along("axolotl"),
+    "torch": _along("torch"),
+    "era": _eras,
+}
