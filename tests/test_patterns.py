@@ -89,3 +89,10 @@ def test_a_suggestion_is_something_there_is(word: str, choices: list[str]) -> No
     quoted = found.split("'")[1::2]
     assert set(quoted) <= set(choices)
     assert len(quoted) <= 3
+
+
+def test_the_beginning_of_a_name_finds_those_that_begin_so() -> None:
+    """Though others are nearer by edit distance."""
+    assert nearest("ds-0.13", ["ds-0.19.3", "ds-0.18.3", "ds-0.13.4", "ds-0.13.5"]).startswith(
+        "did you mean 'ds-0.13.4' or 'ds-0.13.5'"
+    )

@@ -29,9 +29,11 @@ def select(names: Iterable[str], patterns: Patterns) -> list[str]:
 def nearest(word: str, choices: Iterable[str], count: int = 3) -> str:
     """A clause that suggests what ``word`` may have meant, or lists what there is."""
     known = sorted(set(choices))
-    close = difflib.get_close_matches(word, known, n=count, cutoff=0.5)
-    # A glob or a fragment is far from every full name by edit distance: try containment too.
     core = word.strip("*.^$").lower()
+    # Who types the beginning of a name means one that begins so: `ds-0.13` is no misspelt `ds-0.19.3`.
+    close = [name for name in known if core and name.lower().startswith(core)]
+    close += [one for one in difflib.get_close_matches(word, known, n=count, cutoff=0.5) if one not in close]
+    # A glob or a fragment is far from every full name by edit distance: try containment too.
     close += [name for name in known if core and core in name.lower() and name not in close]
     if close:
         return "did you mean " + " or ".join(repr(name) for name in close[:count]) + "?"
