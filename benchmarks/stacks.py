@@ -7,6 +7,7 @@ temporary folder, twice: the first install fills uv's cache and is not counted.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -66,8 +67,14 @@ def measure(stack: Stack, matrix: Matrix, uv: str, repeat: int) -> Cost:
 
 
 def _install(uv: str, stack: Stack, lock: Path, env: Path) -> None:
-    """As tox does."""
-    _run([uv, "venv", "--quiet", "--python-preference", "system", "--python", stack.python[0], str(env)])
+    """As tox does: on the first Python of the stack that is here."""
+    make = [uv, "venv", "--quiet", "--python-preference", "system", "--no-python-downloads", str(env), "--python"]
+    for python in stack.python[:-1]:
+        with contextlib.suppress(NoFigures):
+            _run([*make, python])
+            break
+    else:
+        _run([*make, stack.python[-1]])
     _run([uv, "pip", "install", "--quiet", "--python", str(env), "-r", str(lock)])
 
 

@@ -29,7 +29,7 @@ UV = """\
 #!/bin/sh
 if [ "$1" = --version ]; then echo "uv 9.9.9"; exit; fi
 printf '%s\\n' "$@" > "{folder}/asked"
-printf '%s' "$UV_FIND_LINKS" > "{folder}/links"
+env | grep -E '^UV_(FIND|TORCH|CONS|RES|EXCL|INDEX_URL)' > "{folder}/environ"
 cat > "{folder}/question"
 cat "{folder}/out"
 cat "{folder}/err" >&2
@@ -92,13 +92,15 @@ def test_what_is_asked_of_the_solver(uv: FakeUv) -> None:
     assert "--exclude-newer-package numpy" not in asked
 
 
-def test_what_lies_in_a_folder_is_not_taken(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no date, so it would be as new as one likes in every era."""
-    monkeypatch.setenv("UV_FIND_LINKS", "/some/wheels")
+def test_no_variable_of_uvs_bends_the_answer(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in a folder has no date, so it would be as new as one likes in every era."""
+    for name in ("UV_FIND_LINKS", "UV_TORCH_BACKEND", "UV_CONSTRAINT", "UV_RESOLUTION", "UV_EXCLUDE_NEWER"):
+        monkeypatch.setenv(name, "bent")
+    monkeypatch.setenv("UV_INDEX_URL", "https://index.example.org/simple")
 
     solved(uv)
 
-    assert (uv.folder / "links").read_text() == ""
+    assert (uv.folder / "environ").read_text().split() == ["UV_INDEX_URL=https://index.example.org/simple"]
 
 
 def test_a_stack_of_no_day_asks_for_the_newest(uv: FakeUv) -> None:
@@ -140,6 +142,39 @@ def test_a_solver_that_could_not_work_says_nothing_of_the_stack(uv: FakeUv) -> N
 
     with pytest.raises(SolverFailed, match=r"ds-0\.13\.4: uv could not work: error: Request failed"):
         solved(uv)
+
+
+@pytest.mark.parametrize(
+    "err",
+    [
+        (
+            "error: No solution found when resolving dependencies\n  cause: Because torch was not found in the cache and\n"
+            "hint: Packages were unavailable because the network was disabled.\n"
+        ),
+        "error: Failed to build `deepspeed==0.13.4`\n  cause: Failed to fetch: `setuptools`\n",
+    ],
+    ids=["offline", "build requirements"],
+)
+def test_what_could_not_be_asked_has_no_answer(uv: FakeUv, err: str) -> None:
+    """Though uv says in the same breath that there is none."""
+    uv.answers(err=err, status=1)
+
+    with pytest.raises(SolverFailed):
+        solved(uv)
+
+
+def test_axolotl_is_solved_only_where_its_own_pins_decide_nothing(uv: FakeUv) -> None:
+    stack = replace(STACK, requires=("torch==2.2.2", "axolotl==0.6.0"))
+
+    with pytest.raises(SolverFailed, match=r"pyproject\.toml says nothing of Axolotl's dependencies"):
+        solved(uv, stack)
+    (uv.folder / "pyproject.toml").write_text('[[tool.uv.dependency-metadata]]\nname = "axolotl"\n')
+    solved(uv, stack)
+
+
+def test_the_end_of_days(uv: FakeUv) -> None:
+    with pytest.raises(SolverFailed, match="there is no day after 9999-12-31"):
+        solved(uv, replace(STACK, as_of=dt.date(9999, 12, 31)))
 
 
 @pytest.fixture
@@ -276,7 +311,7 @@ def test_lock_check_names_each_fault_and_solves_nothing(folder: Path, capsys: py
     (folder / "locks" / "gone.txt").write_text("")
     capsys.readouterr()
 
-    assert thawcheck("lock", "--check") == 1
+    assert thawcheck("lock", "--check") == 2
 
     said = capsys.readouterr().out.splitlines()
     assert said == [
@@ -297,6 +332,38 @@ def test_a_lock_edited_by_hand_is_solved_again(folder: Path) -> None:
     assert thawcheck("lock") == 0
     assert one.read_text() == before
     assert thawcheck("lock", "--check") == 0
+
+
+def test_stale_and_missing_locks_are_no_bad_input(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Time does that."""
+    assert thawcheck("lock", "--check") == 1
+    assert "0 of 2 are fresh" in capsys.readouterr().out
+    assert not (folder / "locks").exists()
+
+
+def test_a_lock_that_solves_is_not_replaced_by_none(
+    folder: Path, uv: FakeUv, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thawcheck("lock", "one")
+    before = (folder / "locks" / "one.txt").read_bytes()
+    uv.answers(err="error: No solution found when resolving dependencies\n  cause: Because so.\n", status=1)
+
+    assert thawcheck("lock", "one", "--again") == 3
+    assert "the lock is kept, remove it if it is wrong" in capsys.readouterr().err
+    assert (folder / "locks" / "one.txt").read_bytes() == before
+    assert thawcheck("lock", "two") == 0
+    assert "two: has no solution: Because so." in capsys.readouterr().out
+
+
+def test_a_lock_that_cannot_be_read_or_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "locks").mkdir()
+    (folder / "locks" / "one.txt").write_bytes(b"\xff\xfe")
+    (folder / "locks" / "two.txt").mkdir()
+
+    assert thawcheck("lock") == 3
+    out, err = capsys.readouterr()
+    assert "one: 3 packages" in out
+    assert f"two: {folder / 'locks' / 'two.txt'} cannot be written: Is a directory" in err
 
 
 @pytest.mark.usefixtures("folder")

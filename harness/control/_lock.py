@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.control._exit import Exit, Usage, help_texts
 from harness.control._matrix import add_selection, matrix_of, selected
-from harness.control.locks import LockState, SolverFailed, find_uv, solve, state_of, write_lock
+from harness.control.locks import Lock, LockState, SolverFailed, find_uv, solve, state_of, write_lock
 from harness.control.stacks import Matrix, Stack
 
 __all__ = ["add_to", "execute"]
@@ -53,7 +53,9 @@ def _check(matrix: Matrix, states: dict[str, LockState], *, everything: bool) ->
         bad += [f"{path}: no stack is called {path.stem!r}" for path in locks if path.stem not in matrix.stacks]
     for line in bad:
         print(line)
-    print(f"{len(states) - sum(1 for one in states.values() if one is not LockState.FRESH)} of {len(states)} are fresh")
+    print(f"{sum(one is LockState.FRESH for one in states.values())} of {len(states)} are fresh")
+    if {LockState.EDITED, LockState.BROKEN} & {*states.values()}:
+        return Exit.USAGE  # not what time does to a lock, but what somebody did
     return Exit.DIFFERS if bad else Exit.OK
 
 
@@ -63,18 +65,37 @@ def _solve_all(matrix: Matrix, todo: list[Stack]) -> Exit:
     except SolverFailed as error:
         raise Usage(str(error)) from None
     failed = 0
+    root = matrix.folder.resolve().parent
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        asked = {pool.submit(solve, stack, matrix.folder.parent, uv): stack for stack in todo}
-        for number, one in enumerate(concurrent.futures.as_completed(asked), 1):
-            stack = asked[one]
-            try:
-                lock = one.result()
-            except SolverFailed as error:
-                print(f"thawcheck: {error}", file=sys.stderr)
-                failed += 1
-                continue
-            path: Path = matrix.lock(stack.name)
-            changed = write_lock(path, stack, lock)
-            what = f"has no solution: {lock.unsolvable}" if lock.unsolvable else f"{len(lock.versions)} packages"
-            print(f"[{number}/{len(todo)}] {stack.name}: {what}{'' if changed else ', as before'}", flush=True)
+        asked = {pool.submit(solve, stack, root, uv): stack for stack in todo}
+        try:
+            for number, one in enumerate(concurrent.futures.as_completed(asked), 1):
+                stack = asked[one]
+                try:
+                    said = _keep(matrix.lock(stack.name), stack, one.result())
+                except SolverFailed as error:
+                    print(f"thawcheck: {error}", file=sys.stderr)
+                    failed += 1
+                    continue
+                print(f"[{number}/{len(todo)}] {stack.name}: {said}", flush=True)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # else all that are left would be solved first
+            raise
     return Exit.FAILED if failed else Exit.OK
+
+
+def _keep(path: Path, stack: Stack, lock: Lock) -> str:
+    """Write a lock; in words, what it is.  Raises SolverFailed where that cannot or must not be."""
+    if lock.unsolvable:
+        before, state = state_of(stack, path)
+        if before is not None and state is LockState.FRESH and not before.unsolvable:
+            raise SolverFailed(
+                f"{stack.name}: {path} solves the same question, and now there is no solution: {lock.unsolvable}; "
+                "the lock is kept, remove it if it is wrong"
+            )
+    try:
+        changed = write_lock(path, stack, lock)
+    except OSError as error:
+        raise SolverFailed(f"{stack.name}: {path} cannot be written: {error.strerror}") from None
+    what = f"has no solution: {lock.unsolvable}" if lock.unsolvable else f"{len(lock.versions)} packages"
+    return what if changed else f"{what}, as before"

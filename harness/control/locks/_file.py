@@ -6,8 +6,10 @@ and a CUDA build of one release answer the same lock.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,7 +56,7 @@ class Lock:
 
 
 def write_lock(path: Path, stack: Stack, lock: Lock) -> bool:
-    """Write it; whether anything changed."""
+    """Write it; whether anything changed.  Raises OSError."""
     day = f", as of {stack.as_of}" if stack.as_of else ""
     head = [
         f"# The solution of the stack {stack.name}, by `thawcheck lock`: {stack.description}.",
@@ -65,13 +67,12 @@ def write_lock(path: Path, stack: Stack, lock: Lock) -> bool:
         *([f"# unsolvable: {lock.unsolvable}"] if lock.unsolvable else []),
     ]
     text = "\n".join(head) + "\n" + lock.body
-    if path.exists():
-        before = path.read_text(encoding="utf-8")
+    with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):  # then it is written anew
         # Another solver that finds the same changes nothing.
-        if _without_solver(before) == _without_solver(text):
+        if _without_solver(path.read_text(encoding="utf-8")) == _without_solver(text):
             return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
+    fresh = path.with_suffix(f".{os.getpid()}")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)
     return True

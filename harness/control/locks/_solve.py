@@ -17,8 +17,21 @@ __all__ = ["SolverFailed", "find_uv", "solve"]
 #: torch pins these exactly by itself where its build wants them; a CPU build wants none.
 _OF_TORCHS_BUILD = re.compile(r"nvidia-.*|triton|cuda-.*")
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;+]+)(?:\+\S+)?")
-#: How uv begins when the question has no answer, other than by a network or a disk that failed.
+#: What uv says when the question has no answer.
 _NO_ANSWER = ("No solution found", "Failed to build", "build backend returned an error", "Failed to parse metadata")
+#: What it says, perhaps beside that, when it could not ask: then nothing is known.
+_NOT_ASKED = re.compile(
+    r"network was disabled|not found in the (?:cache|package registry)|Failed to fetch|Failed to download|"
+    r"error sending request|dns error|Request failed after|Connection (?:refused|reset)|No space left",
+    re.IGNORECASE,
+)
+#: Of uv's variables those that say where packages are and how to get there.  All others would bend the answer, and
+#: nobody could tell from the lock: UV_TORCH_BACKEND, UV_CONSTRAINT, UV_RESOLUTION ...  UV_FIND_LINKS too: what lies
+#: in a folder has no date, and would be taken into any era.
+_HARMLESS = re.compile(
+    r"UV_(?:INDEX\w*|DEFAULT_INDEX|EXTRA_INDEX_URL|CACHE_DIR|NATIVE_TLS|SYSTEM_CERTS|HTTP_\w+|REQUEST_TIMEOUT|"
+    r"KEYRING_PROVIDER|INSECURE_HOST|OFFLINE|PYTHON\w*|CONCURRENT_\w+|LINK_MODE)"
+)
 #: Every platform that the lock is for; else the machine that solves decides which wheels will do.
 _PLATFORM = "x86_64-manylinux_2_28"
 
@@ -46,6 +59,7 @@ def solve(stack: Stack, root: Path, uv: str) -> Lock:
     :param root: the checkout, whose pyproject.toml says that Axolotl's own pins decide nothing.
     :raises SolverFailed: when nothing can be said; a stack without a solution is a Lock that says why.
     """
+    _check_root(stack, root)
     command = [
         uv,
         "pip",
@@ -60,7 +74,7 @@ def solve(stack: Stack, root: Path, uv: str) -> Lock:
     command += ["--python-platform", _PLATFORM]
     if stack.as_of is not None:
         # uv leaves out what came on the given day's midnight (UTC) or later.
-        command += ["--exclude-newer", _midnight_after(stack.as_of)]
+        command += ["--exclude-newer", _midnight_after(stack)]
         for package in stack.pins:
             command += ["--exclude-newer-package", f"{package}={_FAR}"]
     done = subprocess.run(
@@ -70,13 +84,14 @@ def solve(stack: Stack, root: Path, uv: str) -> Lock:
         text=True,
         cwd=root,
         check=False,
-        # What lies in a folder has no date: it would be taken into any era.
-        env={name: value for name, value in os.environ.items() if name != "UV_FIND_LINKS"},
+        env={
+            name: value for name, value in os.environ.items() if not name.startswith("UV_") or _HARMLESS.fullmatch(name)
+        },
     )
     version = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False).stdout.split()
     solver = f"uv {version[1]}" if len(version) > 1 else "uv"
     if done.returncode:
-        if not any(text in done.stderr for text in _NO_ANSWER):
+        if _NOT_ASKED.search(done.stderr) or not any(text in done.stderr for text in _NO_ANSWER):
             raise SolverFailed(f"{stack.name}: uv could not work: {_short(done.stderr)}")
         return Lock(stack.question, solver, unsolvable=_reason(done.stderr))
     found = (_LINE.match(line) for line in done.stdout.splitlines())
@@ -89,8 +104,20 @@ def solve(stack: Stack, root: Path, uv: str) -> Lock:
 _FAR = "2100-01-01T00:00:00Z"
 
 
-def _midnight_after(day: dt.date) -> str:
-    return f"{day + dt.timedelta(days=1)}T00:00:00Z"
+def _midnight_after(stack: Stack) -> str:
+    assert stack.as_of is not None
+    try:
+        return f"{stack.as_of + dt.timedelta(days=1)}T00:00:00Z"
+    except OverflowError:
+        raise SolverFailed(f"{stack.name}: there is no day after {stack.as_of}, its as_of") from None
+
+
+def _check_root(stack: Stack, root: Path) -> None:
+    """Axolotl's own pins would decide what a stack is made of, if pyproject.toml did not say otherwise."""
+    project = root / "pyproject.toml"
+    asked = "axolotl" in {normalize(requirement.partition("=")[0]) for requirement in stack.requires}
+    if asked and not (project.is_file() and 'name = "axolotl"' in project.read_text(encoding="utf-8")):
+        raise SolverFailed(f"{stack.name}: {project} says nothing of Axolotl's dependencies; solve in a checkout")
 
 
 def _reason(said: str) -> str:
