@@ -148,7 +148,7 @@ def test_a_solver_that_could_not_work_says_nothing_of_the_stack(uv: FakeUv) -> N
     "err",
     [
         (
-            "error: No solution found when resolving dependencies\n  cause: Because torch was not found in the cache and\n"
+            "error: No solution found when resolving dependencies\n  cause: Because torch was not found in the cache\n"
             "hint: Packages were unavailable because the network was disabled.\n"
         ),
         "error: Failed to build `deepspeed==0.13.4`\n  cause: Failed to fetch: `setuptools`\n",
