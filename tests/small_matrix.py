@@ -15,6 +15,7 @@ from harness.control.stacks import Matrix, load_matrix
 __all__ = ["RELEASES", "STACKS", "make_matrix", "observed", "outcome", "solve"]
 
 STACKS: Final = """\
+undated = ["numpy"]
 [base.newest]
 python = ["3.11", "3.12"]
 as_of = 2026-11-29

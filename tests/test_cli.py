@@ -110,6 +110,21 @@ def test_help_is_there_and_says_what_the_status_means(words: list[str], capsys: 
         }
 
 
+@pytest.mark.parametrize(
+    ("command", "statuses"),
+    [("sweep", ["0", "2", "3", "130"]), ("discover", ["0", "2", "3", "130"]), ("table", ["0", "1", "2", "3", "130"])],
+)
+def test_help_of_what_judges_nothing_speaks_of_no_verdict(
+    command: str, statuses: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of([command, "--help"]) == Exit.OK
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    table = said.partition("exit status:\n")[2]
+    assert re.findall(r"^  (\d+) +", table, re.MULTILINE) == statuses
+    assert "verdict" not in table
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["--version"]) == Exit.OK
     assert capsys.readouterr().out == f"thawcheck {__version__}\n"
@@ -234,7 +249,11 @@ def test_run_interrupted_leaves_nothing(here: Path, quick: World, number: signal
         assert wait_for(lambda: [*quick.temporary.rglob("asleep")])
         process.send_signal(number)
         out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out, err) == (Exit.INTERRUPTED, "", "thawcheck: interrupted; all ranks are ended\n")
+    assert (process.returncode, out, err) == (
+        Exit.INTERRUPTED,
+        "",
+        "thawcheck: interrupted; nothing that it started is left running\n",
+    )
     assert not (here / "asleep").exists()
     assert quick.left() == {}
 

@@ -72,6 +72,7 @@ def updated(folder: Path, stacks: Iterable[Observed], before: str = "", cases: S
     again = make_update(folder, by_name, _entries(folder), cases)
     assert again.texts == {}
     assert again.entries == update.entries
+    assert again.removed == []
     return update
 
 
@@ -724,6 +725,37 @@ note = "elsewhere"
     assert (made.verdict, made.device, made.world) == (Verdict.RAISES, "cpu", 2)
 
 
+def test_what_people_wrote_of_what_is_not_observed_so_is_named(tmp_path: Path) -> None:
+    """Of an entry that no other takes the place of, of one whose range holds nothing beside one that does."""
+    before = "\n".join(
+        f'[[expect]]\ncase = ["late", "other"]\nverdict = "{verdict}"\n{more}'
+        for verdict, more in [
+            ("NO_UPDATE", 'versions = {deepspeed = "<1"}\nnote = "goes over"\n'),
+            ("NO_UPDATE", 'versions = {deepspeed = ">2,<1"}\nnote = "of an empty range"\n'),
+            ("HANG", 'note = "measured on 2 gloo ranks"\n'),
+            ("CRASH", 'note = "measured on 2 gloo ranks"\nrefs = ["owner/repo#1"]\n'),
+            ("NO_GRAD", 'note = "measured on 1 gloo rank; it is the hook"\n'),
+            ("SAVE_LOSS", 'note = "measured on my desk"\n'),
+        ]
+    )
+    update = updated(tmp_path / "expected", [ds("0.9", *no_update(STAGES))], before)
+    assert [(one.source, one.case, one.verdict) for one in update.removed] == [
+        ("mine.toml:7", "late", Verdict.NO_UPDATE),
+        ("mine.toml:18", "late", Verdict.CRASH),
+        ("mine.toml:24", "late", Verdict.NO_GRAD),
+        ("mine.toml:29", "late", Verdict.SAVE_LOSS),
+    ]
+    notes = [one.note for one in _entries(tmp_path / "expected") if one.case == "late"]
+    assert notes == ["measured on 2 gloo ranks; goes over"]
+
+
+def test_a_note_of_people_that_begins_as_ours_is_kept(tmp_path: Path) -> None:
+    before = '[[expect]]\ncase = "late"\nverdict = "NO_UPDATE"\nnote = "measured on my desk"\n'
+    updated(tmp_path / "expected", [ds("0.9", *no_update(STAGES))], before)
+    (entry,) = _entries(tmp_path / "expected")
+    assert entry.note == "measured on 2 gloo ranks; measured on my desk"
+
+
 def test_devices_are_told_apart_where_there_are_two(tmp_path: Path) -> None:
     versions = {"deepspeed": "0.9", "torch": "2.0"}
     world = [
@@ -859,6 +891,18 @@ def test_a_conflict_is_told_with_the_way_to_measure_again(capsys: pytest.Capture
         "  measure again: thawcheck sweep --again again older",
     ]
     assert said(capsys, Exit.DIFFERS, "expect", "--matrix", matrix)[-1].endswith(" 1 differ from what is expected")
+
+
+def test_an_entry_of_people_that_goes_is_told_with_its_words(capsys: pytest.CaptureFixture[str], matrix: Path) -> None:
+    mine = matrix / "expected" / "mine.toml"
+    mine.write_text(
+        f'\n[[expect]]\ncase = "{REAL.name}"\nverdict = "HANG"\nnote = "by hand"\nrefs = ["owner/repo#1"]\n',
+        encoding="utf-8",
+    )
+    told = f"{mine}:2: {REAL.name}: HANG is not kept, nothing observed is so; it said: by hand owner/repo#1"
+    for arguments in (["--dry-run"], []):
+        assert told in said(capsys, Exit.OK, "expect", "--matrix", matrix, "--update", *arguments)
+    assert told not in said(capsys, Exit.OK, "expect", "--matrix", matrix, "--update")
 
 
 def test_what_says_nothing_is_told(capsys: pytest.CaptureFixture[str], matrix: Path) -> None:

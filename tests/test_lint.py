@@ -163,7 +163,7 @@ def test_observed_files_must_be_whole_and_of_this_format(capsys: pytest.CaptureF
         "thawcheck sweep older --again"
     )
     assert found[2] == "observed/older.jsonl:1: versions: torch 'two' is no version"
-    assert found[3].startswith("observed/older.jsonl:3: is no outcome: ValueError: 'TRAINED' is not a valid Verdict")
+    assert found[3].startswith("observed/older.jsonl:3: is no outcome: 'TRAINED' is not a valid Verdict")
     assert len(found) == 4
 
 

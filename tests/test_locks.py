@@ -277,7 +277,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uv: FakeUv) -> Path:
     matrix.mkdir()
     (matrix / "releases.toml").write_text('[torch]\n"2.2.2" = 2024-03-27\n')
     (matrix / "stacks.toml").write_text(
-        '[base.b]\npython = ["3.11"]\npins.torch = "2.2.2"\n'
+        'undated = ["numpy"]\n[base.b]\npython = ["3.11"]\npins.torch = "2.2.2"\n'
         '[stack.one]\ndescription = "first"\nlabels = ["smoke"]\nbase = "b"\n'
         '[stack.two]\ndescription = "second"\nlabels = ["era"]\nbase = "b"\nfloats = ["numpy"]\n'
     )

@@ -78,10 +78,10 @@ def test_folders_and_files_are_joined(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.usefixtures("here")
 def test_what_came_takes_the_place_of_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     there = [observed("a", TRAINS), observed("b", NO_UPDATE, day="2026-11-01"), observed("c", TRAINS)]
-    came = [observed("a", TRAINS, day="2026-12-01"), observed("b", TRAINS), observed("c", NO_UPDATE)]
+    came = [observed("a", TRAINS, day="2026-12-01"), observed("b", TRAINS), observed("c", TRAINS)]
     put("into", *there)
     put("came", *came)
-    assert merge(capsys, "came") == ["0 added, 2 replaced, 1 unchanged", "replaced: b, c"]
+    assert merge(capsys, "came") == ["0 added, 1 replaced, 2 unchanged", "replaced: b"]
     # Of what saw the same, the newer head.
     assert contents() == {f"{one.stack}.jsonl": text(one) for one in came}
     assert merge(capsys, "came") == ["0 added, 0 replaced, 3 unchanged"]
@@ -172,6 +172,22 @@ def test_an_older_measurement_does_not_take_the_place_of_a_newer(capsys: pytest.
     assert contents()["a.jsonl"] == text(there)
 
 
+@pytest.mark.usefixtures("here")
+def test_of_one_day_what_came_takes_no_place_unless_it_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
+    put("into", observed("a", TRAINS), observed("b", TRAINS))
+    came = observed("a", outcome("late", Verdict.NO_GRAD, 0))
+    put("came", came, observed("b", TRAINS, harness="2.0"))
+    assert refused(capsys, "came") == [
+        "thawcheck: nothing is merged:",
+        (
+            "into/a.jsonl and came/a.jsonl differ in late[mlp-z0] (TRAINS and NO_GRAD); "
+            "both are of 2026-11-30: --newest keeps what came, came/a.jsonl"
+        ),
+    ]
+    assert merge(capsys, "came", "--newest") == ["0 added, 1 replaced, 1 unchanged", "replaced: a"]
+    assert contents()["a.jsonl"] == text(came)
+
+
 def _lines(path: str, change: dict[int, str]) -> None:
     """Change some lines of a file."""
     lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -249,6 +265,30 @@ def test_a_full_disk_leaves_all_as_it_was(capsys: pytest.CaptureFixture[str], mo
         "thawcheck: cannot be written to into: No space left on device; what was there is as it was"
     ]
     assert sorted(path.name for path in Path("into").iterdir()) == ["a.jsonl"]
+
+
+@pytest.mark.usefixtures("here")
+def test_what_took_its_place_before_a_fault_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = [observed(name, TRAINS, day="2026-01-01") for name in "abc"]
+    came = [observed(name, NO_UPDATE) for name in "abc"]
+    put("into", *there)
+    put("came", *came)
+    replace = Path.replace
+
+    def broken(path: Path, target: Path) -> Path:
+        if target == Path("into/b.jsonl"):
+            raise OSError(errno.EIO, "Input/output error")
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", broken)
+    assert main(["merge", "came", "--into", "into"]) == Exit.USAGE
+    assert capsys.readouterr().err == (
+        "thawcheck: cannot be written to into: Input/output error; already merged: a; all else is as it was; "
+        "merge again once that is mended\n"
+    )
+    assert contents() == {f"{one.stack}.jsonl": text(one) for one in (came[0], *there[1:])}
 
 
 def test_an_outcome_reads_back_as_it_was_written(tmp_path: Path) -> None:

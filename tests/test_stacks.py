@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.control._exit import Exit
+from harness.control.cli import main
 from harness.control.stacks import Matrix, MatrixError, load_matrix
 from harness.control.stacks._read import Era
+from harness.control.stacks._stack import normalize
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,6 +37,12 @@ RELEASES = """\
 
 [axolotl]
 "0.6.0" = 2024-12-09
+
+[numpy]
+"1.26.4" = 2024-02-05
+
+[peft]
+"0.7.1" = 2023-12-12
 """
 
 BASE = """\
@@ -215,14 +224,14 @@ def test_a_dev_stack_takes_what_is_newest(folder: Path) -> None:
 
 
 def test_all_faults_of_both_files_come_at_once_each_with_its_line(folder: Path) -> None:
-    (folder / "releases.toml").write_text(RELEASES + '[numpy]\n"1.x" = 2024-01-01\n"1.26.4" = "2024-02-05"\n')
+    (folder / "releases.toml").write_text(RELEASES + '[extra]\n"1.x" = 2024-01-01\n"1.26.4" = "2024-02-05"\n')
     text = BASE.replace('"2.13.0"', '"=2"') + '[extra]\n[stack.latest]\nbase = "hold"\ndescripton = "typo"\n'
 
     known = "description labels base dev prereleases requires python as_of pins floats".split()
     assert faults(folder, text) == [
-        "releases.toml:23: numpy.1.x: is no version",
-        "releases.toml:24: numpy.1.26.4: must be the day it came out, such as 2024-03-31, found '2024-02-05'",
-        "stacks.toml:7: extra: unknown key; known are base, stack, sweep, exclude",
+        "releases.toml:29: extra.1.x: is no version",
+        "releases.toml:30: extra.1.26.4: must be the day it came out, such as 2024-03-31, found '2024-02-05'",
+        "stacks.toml:7: extra: unknown key; known are base, stack, sweep, exclude, undated",
         "stacks.toml:4: base.held.pins.torch: '=2' is neither a version nor a range such as '<2'",
         f"stacks.toml:10: stack.latest.descripton: unknown key; known are {', '.join(known)}",
         "stacks.toml:8: stack.latest: description is missing",
@@ -233,7 +242,7 @@ def test_all_faults_of_both_files_come_at_once_each_with_its_line(folder: Path) 
     ("stacks", "fault"),
     [
         pytest.param("", "stacks.toml: there is no stack: write at least one [stack.NAME]", id="empty"),
-        pytest.param("[stack.latest\n", "stacks.toml: is not valid TOML: ", id="no TOML"),
+        pytest.param("[stack.latest\n", "stacks.toml:1: is not valid TOML: ", id="no TOML"),
         pytest.param("stack = 1\n", "stacks.toml:1: stack: must be tables [stack.NAME], found 1", id="no tables"),
         pytest.param(
             BASE + LATEST.replace('"held"', '"hold"'),
@@ -242,7 +251,7 @@ def test_all_faults_of_both_files_come_at_once_each_with_its_line(folder: Path) 
         ),
         pytest.param(
             BASE + LATEST + 'pins.torch = "2.14.0"\n',
-            "stacks.toml:12: stack.latest.pins.torch: latest: torch 2.14.0 is no release that matrix/releases.toml "
+            "stacks.toml:12: stack.latest.pins.torch: torch 2.14.0 is no release that matrix/releases.toml "
             "knows; the nearest before it is 2.13.0",
             id="unknown version",
         ),
@@ -313,12 +322,133 @@ def test_all_faults_of_both_files_come_at_once_each_with_its_line(folder: Path) 
             "stacks.toml:12: stack.latest.dev: dev stacks, and they alone, say what they require",
             id="dev without requirements",
         ),
+        pytest.param(
+            BASE + LATEST + 'labels = ["smoke"]\n',
+            "stacks.toml:12: is not valid TOML: Cannot overwrite a value",
+            id="no TOML, and where",
+        ),
+        pytest.param("stack = [\n1,", "stacks.toml:2: is not valid TOML: ", id="no TOML to its end"),
+        pytest.param(
+            f"stack = {'[' * 9999}{']' * 9999}\n",
+            "stacks.toml: tables or arrays are nested too deeply",
+            id="too deep to be parsed",
+        ),
+        pytest.param(
+            f"stack{'.a' * 2000} = 1\n",
+            "stacks.toml: tables or arrays are nested too deeply",
+            id="too deep to be shown",
+        ),
+        pytest.param(
+            sweep(name='"on-python{version}"', moves='"python"', range="", take="", values='["banana"]'),
+            "stacks.toml:14: sweep.ds.values: 'banana' is no version such as '3.11'",
+            id="no Python to move to",
+        ),
+        pytest.param(
+            sweep(moves='"as_of"', range="", take="", values='["2024q2", "2024q1"]'),
+            "stacks.toml:14: sweep.ds.values: must be the first and the last quarter, in this order, found 2024q2, ",
+            id="quarters backwards",
+        ),
+        pytest.param(
+            sweep(moves='"as_of"', range="", take="", values='["2024q1", "2024q2", "2024q3"]'),
+            "stacks.toml:14: sweep.ds.values: must be the first and the last quarter, in this order, found 2024q1, ",
+            id="a third quarter",
+        ),
+        pytest.param(
+            BASE + LATEST + 'pins.pefft = "0.7.1"\n',
+            "stacks.toml:12: stack.latest.pins.pefft: matrix/releases.toml knows no 'pefft'; did you mean 'peft'?",
+            id="unknown package",
+        ),
+        pytest.param(
+            BASE.replace('["numpy"]', '["nunpy"]') + LATEST,
+            "stacks.toml:6: base.held.floats: matrix/releases.toml knows no 'nunpy'; did you mean 'numpy'?",
+            id="unknown package that floats",
+        ),
+        pytest.param(
+            BASE + LATEST + 'pins.numpy = "1.26.4"\npins.NumPy = "<2"\n',
+            "stacks.toml:13: stack.latest.pins.NumPy: is the same package as numpy",
+            id="one package twice",
+        ),
     ],
 )
 def test_a_fault_is_told_with_its_place(folder: Path, stacks: str, fault: str) -> None:
     found = faults(folder, stacks)
 
     assert any(one.startswith(fault) for one in found), found
+
+
+def test_what_many_stacks_share_is_told_once(folder: Path) -> None:
+    """Each of the four would tell it."""
+    unknown = sweep(of_its_day='["pefft"]').replace('"2.13.0"', '"2.14.0"')
+
+    assert faults(folder, unknown) == [
+        (
+            "stacks.toml:4: base.held.pins.torch: torch 2.14.0 is no release that matrix/releases.toml knows; "
+            "the nearest before it is 2.13.0"
+        ),
+        "stacks.toml:16: sweep.ds.of_its_day: matrix/releases.toml knows no 'pefft'; did you mean 'peft'?",
+    ]
+    assert faults(folder, sweep(of_its_day='["axolotl"]')) == [
+        "stacks.toml:16: sweep.ds.of_its_day: matrix/releases.toml knows no release of axolotl up to 2023-07-17"
+    ]
+
+
+def test_a_package_without_known_releases_is_named_as_such(folder: Path) -> None:
+    changes = 'floats = ["SetupTools"]\npins.wheel = "<1"\n'
+
+    stack = load(folder, f'undated = ["setuptools", "Wheel"]\n{BASE}{LATEST}{changes}').stacks["latest"]
+
+    assert {"setuptools", "wheel<1"} <= {*stack.requires}
+
+
+def test_an_exclusion_may_spell_packages_as_it_likes(folder: Path) -> None:
+    where = 'where = {DeepSpeed = "<0.11", python = "==3.11"}\n'
+
+    assert list(load(folder, sweep() + f'[[exclude]]\n{where}reason = "too old"\n').stacks) == [
+        "ds-0.11.0",
+        "ds-0.11.1",
+    ]
+
+
+def test_names_are_compared_as_indexes_do() -> None:
+    assert normalize("A__b-.C") == "a-b-c"
+
+
+@pytest.mark.parametrize(
+    ("releases", "fault"),
+    [
+        ("", "releases.toml: names no package: write a table [PACKAGE] of releases and dates"),
+        ("torch = 1\n", "releases.toml:1: torch: must be a table of releases and dates, found 1"),
+        ("[Torch]\n'2.2.2' = 2024-03-27\n", "releases.toml:1: Torch: must be written as indexes do: torch"),
+        (
+            "[torch]\n'2.2.2' = 2024-03-27\n'2.2.02' = 2024-03-28\n",
+            "releases.toml:3: torch.2.2.02: is the same release as 2.2.2",
+        ),
+    ],
+)
+def test_a_fault_of_the_releases(folder: Path, releases: str, fault: str) -> None:
+    (folder / "releases.toml").write_text(releases)
+
+    assert faults(folder, BASE + LATEST) == [fault]
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop", "nothing"])
+def test_stacks_that_are_no_file(folder: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "stacks.toml"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+
+    assert main(["stacks", "--matrix", str(folder)]) == Exit.USAGE
+
+    assert (
+        capsys.readouterr().err
+        == {
+            "folder": f"thawcheck: the matrix has faults:\n{path}: cannot be read: Is a directory\n",
+            "loop": f"thawcheck: the matrix has faults:\n{path}: cannot be read: Too many levels of symbolic links\n",
+            "nothing": f"thawcheck: there is no {path}; run at the root of a checkout, or give --matrix DIR\n",
+        }[kind]
+    )
 
 
 @pytest.mark.parametrize("name", ["torch-2.6", "torch-3.11", "torch-py39", "torch-py", "torch-3"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,14 @@ base = "b"
 moves = "deepspeed"
 range = ">=0.11"
 take = "every"
+
+[sweep.python]
+name = "on-a-python{version}"
+description = "{version}"
+label = "python"
+base = "b"
+moves = "python"
+values = ["3.9", "3.10"]
 
 [sweep.era]
 name = "era-{version}"
@@ -80,7 +90,7 @@ def observe(folder: Path, stack: str, verdicts: dict[int, str], **versions: str)
     outcomes = tuple(
         Outcome(NAIVE, Verdict(verdict), (Options(model="mlp", stage=stage),), 2) for stage, verdict in verdicts.items()
     )
-    observed = Observed(stack, "1.0", "2026-11-30", "cpu", "0", versions, outcomes)
+    observed = Observed(stack, "1.0", "2026-11-30", "cpu", "0", {"python": "3.11.7", **versions}, outcomes)
     observed.write(folder / "matrix" / "observed" / f"{stack}.jsonl")
 
 
@@ -102,6 +112,67 @@ def test_columns_are_the_last_of_each_minor_on_their_usual_stack(capsys: pytest.
     assert found["recipe, moment"] == ["0.10.3", "0.11.1"]
     assert found[NAIVE_ROW] == ["NO_UPDATE", "TRAINS"]
     assert len(found) == 1 + len({f"{case.recipe}, {case.moment}" for case in shipped()})
+
+
+@pytest.mark.parametrize(("by", "heads"), [("deepspeed", ["0.10.3", "0.11.1"]), ("python", ["3.9", "3.10"])])
+def test_what_the_stacks_are_called_decides_no_column(
+    folder: Path, capsys: pytest.CaptureFixture[str], by: str, heads: list[str]
+) -> None:
+    stacks = folder / "matrix" / "stacks.toml"
+    stacks.write_text(STACKS.replace('"ds-{version}"', '"on-ds{version}"'))
+    for name in ("on-ds0.10.3", "on-ds0.11.1", "on-a-python3.9", "on-a-python3.10"):
+        observe(folder, name, {3: "TRAINS"})
+
+    assert thawcheck("--by", by) == 0
+
+    found = rows(capsys.readouterr().out)
+    assert found["recipe, moment"] == heads
+    assert found[NAIVE_ROW] == ["TRAINS", "TRAINS"]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--check"], "--check says whether the tables of a file are fresh: give it by --update FILE"),
+        (["--update", "page.md", "--by", "era"], "--by and --stage are said by the marks in page.md; leave them out"),
+        (["--update", "page.md", "--stage", "1"], "--by and --stage are said by the marks in page.md; leave them out"),
+        (["--update", "page.md", "--check"], "page.md cannot be read: "),
+    ],
+)
+def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert thawcheck(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"thawcheck: {said}")
+
+
+def test_a_page_is_written_whole_or_not_at_all(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = folder / "page.md"
+    stale = "<!-- table: by deepspeed, stage 3 -->\nstale\n<!-- end of table -->\n"
+    page.write_text(stale)
+    page.chmod(0o640)
+
+    def full(path: Path, text: str, **_: object) -> int:
+        path.write_bytes(text.encode()[:9])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        assert thawcheck("--update", "page.md") == 2
+    assert capsys.readouterr().err == (
+        f"thawcheck: {page} cannot be written: No space left on device; it is as it was\n"
+    )
+    assert page.read_text() == stale
+    assert sorted(one.name for one in folder.iterdir()) == ["matrix", "page.md"]
+
+    (folder / "link.md").symlink_to(page)
+    assert thawcheck("--update", "link.md") == 0
+    assert (folder / "link.md").is_symlink()
+    assert "stale" not in page.read_text()
+    assert page.stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.usefixtures("folder")

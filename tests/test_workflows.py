@@ -158,6 +158,23 @@ def test_the_jobs_of_a_night_are_made_of_the_stacks(checkout: Checkout) -> None:
     assert "shards=[]\n" in (checkout.root / "output").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("shards", ["2.5", "-1", "0", "many"])
+def test_a_number_of_shards_that_is_none(checkout: Checkout, shards: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert Runner(checkout).run("list", "list", SHARDS=shards) == 1
+    assert capfd.readouterr().err == f"::error::shards must be a whole number, 1 or more, found {shards}\n"
+    assert not (checkout.root / "output").exists()
+
+
+def test_a_night_on_which_no_shard_got_anywhere(checkout: Checkout, capfd: pytest.CaptureFixture[str]) -> None:
+    runner = Runner(checkout)
+    assert runner.run("changes", "merge") == 1
+    # A shard that came to nothing uploads its logs alone.
+    (checkout.root / "artifacts" / "observed-1" / "results" / "sweep").mkdir(parents=True)
+    assert runner.run("changes", "merge") == 1
+    said = "::error::no shard has measured a stack, so there is nothing to compare; see the jobs of sweep\n"
+    assert capfd.readouterr() == (said * 2, "")
+
+
 def test_a_night_measures_merges_and_tells_what_changed(checkout: Checkout) -> None:
     solve(checkout.matrix, unsolvable={"torch-2.13.0": "no wheel"})
     checkout.how("ds-0.19.0", "fail")  # in the last shard, beside one that is measured

@@ -26,7 +26,8 @@ def add_to(commands: Any) -> None:
         help="say which verdicts changed, and which package moved",
         **help_texts(
             "Compare observed stacks with those of matrix/observed/, and those that are new there with the nearest. "
-            "Says for each case and package that moved what changed, whether that is expected, and how to see it."
+            "Says for each case and package that moved what changed, whether that is expected, and how to see it.",
+            {Exit.OK: "nothing changed", Exit.DIFFERS: "something changed"},
         ),
     )
     parser.add_argument("new", metavar="DIR", type=Path, help="folder of observed stacks, e.g. by `thawcheck merge`")

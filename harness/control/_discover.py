@@ -30,7 +30,12 @@ def add_to(commands: Any) -> None:
         **help_texts(
             "Ask the package index that uv or pip is set up for which releases have come out since "
             "matrix/releases.toml was written, say which stacks they would give, and propose the edit. "
-            "Pre-releases and yanked ones are left out."
+            "Pre-releases and yanked ones are left out.",
+            {
+                Exit.OK: "the index was asked, whether or not there is news",
+                Exit.DIFFERS: "",
+                Exit.FAILED: "the index failed",
+            },
         ),
     )
     parser.add_argument("packages", metavar="PACKAGE", nargs="*", help="only these (default: all of releases.toml)")

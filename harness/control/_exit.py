@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import enum
 import textwrap
+from collections.abc import Mapping
 from typing import Any, Final
 
 __all__ = ["EXITS", "Exit", "Usage", "help_texts"]
@@ -23,7 +24,7 @@ EXITS: Final = {
     Exit.DIFFERS: "a verdict differs from the expected one, or a test fails",
     Exit.USAGE: "bad usage or input, or results cannot be written; none is lost",
     Exit.FAILED: "the harness itself failed",
-    Exit.INTERRUPTED: "interrupted; no rank is left",
+    Exit.INTERRUPTED: "interrupted; nothing that it started is left running",
 }
 
 
@@ -31,9 +32,13 @@ class Usage(Exception):
     """Bad usage or input; the message is all that is shown."""
 
 
-def help_texts(description: str) -> dict[str, Any]:
-    """What a parser is made with whose help says what the exit status means."""
-    codes = "\n".join(f"  {code.value:<4}{meaning}" for code, meaning in EXITS.items())
+def help_texts(description: str, meanings: Mapping[Exit, str] | None = None) -> dict[str, Any]:
+    """What a parser is made with whose help says what the exit status means.
+
+    :param meanings: what a status means for a command that judges no verdicts; empty for one that it never gives.
+    """
+    texts = {**EXITS, **(meanings or {})}
+    codes = "\n".join(f"  {code.value:<4}{meaning}" for code, meaning in texts.items() if meaning)
     return {
         # The formatter that keeps the lines of the table does not wrap.
         "description": textwrap.fill(description, 79),

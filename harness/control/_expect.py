@@ -27,7 +27,8 @@ def add_to(commands: Any) -> None:
         **help_texts(
             "Say where what was observed on the stacks differs from what is expected. With --update, write the "
             "expectations that say what was observed, as few as will do, with ranges of versions; notes and references "
-            "that people wrote are kept."
+            "that people wrote are kept, and told where no entry is left for them.",
+            {Exit.OK: "what was observed is expected", Exit.DIFFERS: "it differs"},
         ),
     )
     add_folder(parser)
@@ -96,13 +97,25 @@ def _update(folder: Path, update: Update, *, write: bool) -> Exit:
             sys.stdout.writelines(diff)
     for place in update.dropped:
         print(f"{place}: comments between entries are not kept; what is said in a note is")
-    for line in (*_conflicts(update), *_thin(update), *_left_out(update.measured)):
+    for line in (
+        *_removed(folder / "expected", update),
+        *_conflicts(update),
+        *_thin(update),
+        *_left_out(update.measured),
+    ):
         print(line)
     measured = update.measured
     entries = "1 entry" if update.entries == 1 else f"{update.entries} entries"
     unchanged = "" if update.texts else "; no file changes"
     print(f"{folder / 'expected'}: {entries} for {measured.verdicts} verdicts on {measured.stacks} stacks{unchanged}")
     return Exit.DIFFERS if update.conflicts else Exit.OK
+
+
+def _removed(folder: Path, update: Update) -> Iterator[str]:
+    """What people wrote of that which is not observed so."""
+    for one in update.removed:
+        words = " ".join(filter(None, (one.note, *one.refs)))
+        yield f"{folder / one.source}: {one.case}: {one.verdict} is not kept, nothing observed is so; it said: {words}"
 
 
 def _conflicts(update: Update) -> Iterator[str]:

@@ -26,7 +26,8 @@ def add_to(commands: Any) -> None:
         help="check all files of the matrix",
         **help_texts(
             "Check stacks, releases, locks, observations and expectations, each file by itself and against the others, "
-            "and tell every fault with file and line. Whether verdicts are the expected ones, `thawcheck expect` says."
+            "and tell every fault with file and line. Whether verdicts are the expected ones, `thawcheck expect` says.",
+            {Exit.OK: "no fault", Exit.DIFFERS: ""},
         ),
     )
     add_folder(parser)

@@ -24,7 +24,12 @@ def add_to(commands: Any) -> None:
         help="solve stacks into matrix/locks/",
         **help_texts(
             "Solve each stack with uv, once, and keep the exact versions. What is solved already and still answers "
-            "its stack is left alone. A stack without a solution is kept with the solver's reason."
+            "its stack is left alone. A stack without a solution is kept with the solver's reason.",
+            {
+                Exit.OK: "every stack has its lock",
+                Exit.DIFFERS: "with --check: a lock is missing or stale",
+                Exit.FAILED: "a stack could not be solved, or its lock not written; the others are",
+            },
         ),
     )
     add_selection(parser)

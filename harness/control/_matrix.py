@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ def add_folder(parser: Any) -> None:
 def folder_of(args: argparse.Namespace) -> Path:
     """Raises Usage where it is no matrix."""
     folder: Path = args.matrix or _default()
-    if not (folder / "stacks.toml").is_file():
+    # What is there and cannot be read, e.g. a folder, is for the reader to tell.
+    if not os.path.lexists(folder / "stacks.toml"):
         raise Usage(f"there is no {folder / 'stacks.toml'}; run at the root of a checkout, or give --matrix DIR")
     return folder
 
@@ -44,7 +46,7 @@ def matrix_of(args: argparse.Namespace) -> Matrix:
 def _default() -> Path:
     here = Path.cwd()
     for folder in (here, *here.parents):
-        if (folder / "matrix" / "stacks.toml").is_file():
+        if os.path.lexists(folder / "matrix" / "stacks.toml"):
             return folder / "matrix"
     return here / "matrix"
 

@@ -25,12 +25,18 @@ def add_to(commands: Any) -> None:
         **help_texts(
             "Put observed stacks from the SOURCEs, e.g. the artifacts of a sweep's shards, into one folder. All are "
             "checked first; where one has a fault, nothing is written. Of two that saw the same, the newest is kept; "
-            "two of one stack that saw different things are a fault."
+            "two of one stack that saw different things are a fault, but that what comes takes the place of what the "
+            "folder has of an earlier day.",
+            {Exit.OK: "all is merged", Exit.DIFFERS: ""},
         ),
     )
     parser.add_argument("sources", metavar="SOURCE", type=Path, nargs="+", help="folders, or .jsonl files of stacks")
     parser.add_argument("--into", metavar="DIR", type=Path, required=True, help="folder of observed stacks to add to")
-    parser.add_argument("--newest", action="store_true", help="of two that saw different things, keep the newest")
+    parser.add_argument(
+        "--newest",
+        action="store_true",
+        help="of two that saw different things, keep the newest; of one day, what comes before what the folder has",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -110,7 +116,7 @@ def _latest(several: Sequence[Observed], *, newest: bool) -> tuple[Observed, lis
 
 
 def _against(there: Observed | None, came: Observed, *, newest: bool) -> tuple[Observed, list[str]]:
-    """The same of what the folder has and what came: that takes its place, but for what is older."""
+    """The same of what the folder has and what came: that takes its place, if it is of a later day."""
     if there is None:
         return came, []
     if there.device != came.device:
@@ -119,6 +125,8 @@ def _against(there: Observed | None, came: Observed, *, newest: bool) -> tuple[O
     older = came.measured < there.measured if difference else _age(came) <= _age(there)
     if difference and older and not newest:
         return there, [f"{difference}; what came is older: --newest keeps the one of {there.measured}, {there.path}"]
+    if difference and came.measured == there.measured and not newest:
+        return there, [f"{difference}; both are of {came.measured}: --newest keeps what came, {came.path}"]
     return (there if older else came), []
 
 
@@ -165,7 +173,11 @@ def _verdict(outcome: Outcome | None) -> str:
 
 
 def _write(chosen: Sequence[Observed], into: Path) -> None:
-    """All or nothing: each is written whole beside the folder's files before the first takes its place."""
+    """Each is written whole beside the folder's files before the first takes its place.
+
+    So what fills a disk changes nothing.  Where a file cannot take its place, those before it have: they are named.
+    """
+    placed: list[str] = []
     try:
         into.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".merge-", dir=into) as folder:
@@ -173,8 +185,12 @@ def _write(chosen: Sequence[Observed], into: Path) -> None:
                 one.write(Path(folder) / f"{one.stack}.jsonl")
             for one in chosen:
                 (Path(folder) / f"{one.stack}.jsonl").replace(into / f"{one.stack}.jsonl")
+                placed.append(one.stack)
     except OSError as error:
-        raise Usage(f"cannot be written to {into}: {error.strerror}; what was there is as it was") from None
+        kept = "what was there is as it was"
+        if placed:
+            kept = f"already merged: {', '.join(placed)}; all else is as it was; merge again once that is mended"
+        raise Usage(f"cannot be written to {into}: {error.strerror}; {kept}") from None
 
 
 def _tell(chosen: dict[str, Observed], there: dict[str, Observed]) -> None:

@@ -23,7 +23,8 @@ def add_to(commands: Any) -> None:
         "stacks",
         help="list the stacks, or say why one is what it is",
         **help_texts(
-            "List the stacks of matrix/stacks.toml, dev stacks too, unless names, labels or a shard choose some."
+            "List the stacks of matrix/stacks.toml, dev stacks too, unless names, labels or a shard choose some.",
+            {Exit.OK: "they are listed", Exit.DIFFERS: ""},
         ),
     )
     add_selection(parser)
@@ -74,7 +75,7 @@ def _plain(matrix: Matrix, stack: Stack) -> dict[str, Any]:
         "lock": state.name.lower(),
         "unsolvable": (lock and lock.unsolvable) or None,
         "torch": lock and lock.versions.get("torch"),
-        "observed": is_done(matrix, stack, matrix.folder / "observed"),
+        "observed": is_done(matrix, stack),
     }
 
 

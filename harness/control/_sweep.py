@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from harness.cell.outcome._results import make_ready
 from harness.control._exit import Exit, Usage, help_texts
 from harness.control._matrix import add_selection, matrix_of, selected
 from harness.control.locks import SolverFailed
 from harness.control.stacks import Matrix, Stack
-from harness.control.sweep import Measured, Measurer, NotMeasured, Shard, is_done, ordered, room_needed
+from harness.control.sweep import Measured, Measurer, NotMeasured, Shard, is_done, ordered, room_needed, torch_of
 
 __all__ = ["add_to", "execute"]
 
@@ -28,7 +30,8 @@ def add_to(commands: Any) -> None:
         **help_texts(
             "Make the environment of each stack, run the suite in it, keep the verdicts, remove the environment. What "
             "was measured already by the lock that the stack has now is left alone, so an interrupted sweep goes on "
-            "where it was. It judges nothing: `thawcheck expect` does."
+            "where it was. It judges nothing: `thawcheck expect` does.",
+            {Exit.OK: "every stack is measured", Exit.DIFFERS: "", Exit.FAILED: "a stack could not be measured"},
         ),
     )
     add_selection(parser)
@@ -88,7 +91,7 @@ class _Sweep:
         self._done = 0
         self._failed: list[str] = []
         self._began = time.monotonic()
-        self._torch = {stack.name: _torch(matrix, stack) for stack in todo}
+        self._torch = {stack.name: torch_of(matrix, stack) for stack in todo}
 
     def run(self) -> Exit:
         try:
@@ -115,7 +118,7 @@ class _Sweep:
         return Exit.OK
 
     def _groups(self) -> list[list[Stack]]:
-        groups: dict[str, list[Stack]] = {}
+        groups: dict[Version, list[Stack]] = {}
         for stack in self._todo:
             groups.setdefault(self._torch[stack.name], []).append(stack)
         return list(groups.values())
@@ -135,10 +138,3 @@ class _Sweep:
             f"about {left / 60:.0f} min left)",
             flush=True,
         )
-
-
-def _torch(matrix: Matrix, stack: Stack) -> str:
-    from harness.control.locks import read_lock
-
-    lock, _ = read_lock(matrix.lock(stack.name))
-    return lock.versions.get("torch", "") if lock else ""

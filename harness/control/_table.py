@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from packaging.version import Version
 from harness.cell._case import Case
 from harness.cell._catalog import shipped
 from harness.cell.outcome._observed import Observed, ObservedError, load_all
-from harness.control._exit import Exit, Usage
+from harness.control._exit import Exit, Usage, help_texts
 from harness.control._matrix import add_folder, matrix_of
 from harness.control.stacks import Matrix, Stack
 
@@ -32,11 +33,16 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "table",
         help="cases against releases or eras, from what was observed",
-        description="Print what was observed as a Markdown table: cases down, releases or eras across.",
+        **help_texts(
+            "Print what was observed as a Markdown table: cases down, releases or eras across.",
+            {
+                Exit.OK: "the tables are shown, written, or, with --check, fresh",
+                Exit.DIFFERS: "with --check: a table of FILE is stale",
+                Exit.USAGE: "bad usage or input, or FILE cannot be written",
+            },
+        ),
     )
-    parser.add_argument(
-        "--by", choices=sorted(_COLUMNS), default="deepspeed", help="what is across (default: deepspeed)"
-    )
+    parser.add_argument("--by", choices=sorted(_COLUMNS), help="what is across (default: deepspeed)")
     parser.add_argument(
         "--stage", type=int, action="append", metavar="N", choices=range(4), help="ZeRO stage (default: 3)"
     )
@@ -49,13 +55,17 @@ def add_to(commands: Any) -> None:
 
 
 def execute(args: argparse.Namespace) -> Exit:
+    if args.check and args.update is None:
+        raise Usage("--check says whether the tables of a file are fresh: give it by --update FILE")
+    if args.update is not None and (args.by or args.stage):
+        raise Usage(f"--by and --stage are said by the marks in {args.update}; leave them out with --update")
     matrix = matrix_of(args)
     try:
         observed = load_all(matrix.folder / "observed")
     except ObservedError as error:
         raise Usage(str(error)) from None
     if args.update is None:
-        print(table(matrix, observed, args.by, args.stage or [3]))
+        print(table(matrix, observed, args.by or "deepspeed", args.stage or [3]))
         return Exit.OK
     try:
         text = args.update.read_text(encoding="utf-8")
@@ -67,8 +77,21 @@ def execute(args: argparse.Namespace) -> Exit:
     if args.check:
         print(f"{args.update} does not show what was observed; thawcheck table --update {args.update}")
         return Exit.DIFFERS
-    args.update.write_text(fresh, encoding="utf-8")
+    _write(args.update, fresh)
     return Exit.OK
+
+
+def _write(path: Path, text: str) -> None:
+    """All or nothing; a link stays one."""
+    path = path.resolve()
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        shutil.copymode(path, fresh)
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise Usage(f"{path} cannot be written: {error.strerror}; it is as it was") from None
 
 
 def updated(text: str, matrix: Matrix, observed: Mapping[str, Observed], name: str) -> str:
@@ -135,18 +158,16 @@ def _versions(columns: Sequence[tuple[str, Observed]]) -> list[str]:
 
 
 def _along(package: str) -> Callable[[Matrix], list[tuple[str, Stack]]]:
-    """The last release of each minor, on the stack that is named after nothing but it."""
+    """The last release of each minor; of several stacks of one release, that with the shortest name."""
 
     def columns(matrix: Matrix) -> list[tuple[str, Stack]]:
-        last: dict[tuple[int, int], tuple[Version, Stack]] = {}
+        usual: dict[Version, Stack] = {}
         for stack in matrix.stacks.values():
-            # One release may stand on several stacks; the shortest name is that of the usual one.
-            if stack.moves == package and stack.name.endswith(f"-{stack.at}") and stack.name.count("-") == 1:
+            if stack.moves == package:
                 version = Version(stack.at)
-                minor = (version.major, version.minor)
-                if minor not in last or last[minor][0] < version:
-                    last[minor] = (version, stack)
-        return [(str(version), stack) for version, stack in sorted(last.values(), key=lambda one: one[0])]
+                usual[version] = min(usual.get(version, stack), stack, key=lambda one: len(one.name))
+        last = {(version.major, version.minor): version for version in sorted(usual)}
+        return [(str(version), usual[version]) for version in last.values()]
 
     return columns
 
@@ -160,5 +181,6 @@ _COLUMNS: Final[Mapping[str, Callable[[Matrix], list[tuple[str, Stack]]]]] = {
     "transformers": _along("transformers"),
     "axolotl": _along("axolotl"),
     "torch": _along("torch"),
+    "python": _along("python"),
     "era": _eras,
 }

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest and args.execute is not _suite.execute:
         parser.error(f"only `suite` passes arguments on to pytest, found {' '.join(rest)!r} after `--`")
     args.pytest_arguments = rest
-    # A scheduler's or CI's way to cancel; ranks are ended and a line said, as on Ctrl-C.
+    # A scheduler's or CI's way to cancel; what runs is ended and a line said, as on Ctrl-C.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status: Exit = args.execute(args)
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"thawcheck: {error}", file=sys.stderr)
         return Exit.USAGE
     except KeyboardInterrupt:
-        print("thawcheck: interrupted; all ranks are ended", file=sys.stderr)
+        print("thawcheck: interrupted; nothing that it started is left running", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
         # What is still buffered goes nowhere; else Python would complain when it leaves.

@@ -6,21 +6,29 @@ of this folder shows changed verdicts and nothing else.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from harness.cell._options import Options
 from harness.cell.outcome._record import CaseRecord, Failure, ParameterVerdict
 from harness.cell.outcome._results import as_line
 from harness.cell.outcome._verdict import Verdict
+from harness.cell.ranks._device import DEVICES
 
 __all__ = ["FORMAT", "Observed", "ObservedError", "Outcome", "load_all", "read_observed"]
 
 #: Of the file.  Raised when a field changes its meaning or goes.
 FORMAT = 1
+
+
+#: Many lines, and many files, name the same few variants.
+_variant: Final = cache(Options.from_id)
 
 
 class ObservedError(Exception):
@@ -62,13 +70,15 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Outcome:
-        """Raises KeyError, ValueError or TypeError where it is no outcome."""
+        """Raises ValueError, with every fault of the values, where it is no outcome."""
+        if faults := [*_outcome_faults(plain)]:
+            raise ValueError("; ".join(faults))
         failure = plain.get("failure")
         return cls(
-            str(plain["case"]),
+            plain["case"],
             Verdict(plain["verdict"]),
-            tuple(Options.from_id(one) for one in plain["variants"]),
-            int(plain["world"]),
+            tuple(map(_variant, plain["variants"])),
+            plain["world"],
             {Verdict(verdict): tuple(names) for verdict, names in plain.get("parameters", {}).items()},
             Failure(failure["moment"], failure["type"], failure["message"]) if failure else None,
         )
@@ -159,14 +169,19 @@ def read_observed(path: Path) -> Observed:
     if not plain or plain[0][0] != 1 or "observed" not in plain[0][1]:
         raise ObservedError([*faults, f"{path}:1: the first line must say what was observed, and does not; {again}"])
     head = plain[0][1]
-    if head["observed"] != FORMAT:
+    # A bool is an int to Python, and true is 1.
+    if type(head["observed"]) is not int or head["observed"] != FORMAT:
         by = head.get("harness", "an unknown thawcheck")
-        fault = f"{path}:1: format {head['observed']!r}, written by {by}; this thawcheck reads format {FORMAT}"
-        raise ObservedError([*faults, f"{fault}: measure the stack again, or use the thawcheck that wrote it"])
+        fault = f"{path}:1: format {_shown(head['observed'])}, written by {by if isinstance(by, str) else _shown(by)}"
+        what = f"this thawcheck reads format {FORMAT}: measure the stack again, or use the thawcheck that wrote it"
+        raise ObservedError([*faults, f"{fault}; {what}"])
     # A file that was cut off between two lines looks whole but for this.
-    if not faults and (count := head.get("outcomes", len(plain) - 1)) != len(plain) - 1:
-        faults.append(f"{path}:1: says {count!r} outcomes, and {len(plain) - 1} follow; {again}")
+    count = head.get("outcomes", len(plain) - 1)
+    if not faults and (type(count) is not int or count != len(plain) - 1):
+        faults.append(f"{path}:1: says {_shown(count)} outcomes, and {len(plain) - 1} follow; {again}")
     faults += [f"{path}:1: {fault}" for fault in _head_faults(head, path.stem)]
+    if head.get("unsolvable") and len(plain) > 1:
+        faults.append(f"{path}:{plain[1][0]}: has an outcome, but line 1 says that the stack is unsolvable; {again}")
     outcomes = _outcomes(path, plain[1:], faults)
     if faults:
         raise ObservedError(faults)
@@ -185,7 +200,8 @@ def read_observed(path: Path) -> Observed:
 
 def _objects(path: Path, text: str, again: str, faults: list[str]) -> list[tuple[int, dict[str, Any]]]:
     """Each line that is a JSON object, with its number."""
-    lines = text.splitlines()
+    # At line feeds alone: a message may hold other ends of lines, which JSON leaves as they are.
+    lines = text.removesuffix("\n").split("\n") if text else []
     found: list[tuple[int, dict[str, Any]]] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -194,6 +210,9 @@ def _objects(path: Path, text: str, again: str, faults: list[str]) -> list[tuple
             cut = ", perhaps cut off by a kill" if number == len(lines) else ""
             faults.append(f"{path}:{number}: is no JSON{cut}; {again}")
             continue
+        except RecursionError:
+            faults.append(f"{path}:{number}: is nested too deeply; {again}")
+            continue
         if isinstance(one, dict):
             found.append((number, one))
         else:
@@ -201,23 +220,46 @@ def _objects(path: Path, text: str, again: str, faults: list[str]) -> list[tuple
     return found
 
 
-def _head_faults(head: Mapping[str, Any], stem: str) -> list[str]:
+def _shown(value: Any) -> str:
+    """A value in a message: short, and however deep it is nested."""
+    return reprlib.repr(value)
+
+
+def _head_faults(head: Mapping[str, Any], stem: str) -> Iterator[str]:
     texts = ("stack", "harness", "measured", "device", "lock")
-    missing = [key for key in (*texts, "versions") if key not in head]
-    faults = [f"{', '.join(missing)} missing"] if missing else []
-    faults += [f"{key} must be a text, found {head[key]!r}" for key in texts if not isinstance(head.get(key, ""), str)]
-    if not isinstance(head.get("unsolvable", ""), str):
-        faults.append(f"unsolvable must be a text, found {head['unsolvable']!r}")
-    versions = head.get("versions", {})
+    if missing := [key for key in (*texts, "versions") if key not in head]:
+        yield f"{', '.join(missing)} missing"
+    for key in (*texts, "unsolvable"):
+        if not isinstance(head.get(key, ""), str):
+            yield f"{key} must be a text, found {_shown(head[key])}"
+    if "versions" in head:
+        yield from _version_faults(head["versions"], unsolvable=bool(head.get("unsolvable")))
+    measured, device, stack = head.get("measured"), head.get("device"), head.get("stack")
+    if isinstance(measured, str) and not _is_day(measured):
+        yield f"measured must be a day as YYYY-MM-DD, found {_shown(measured)}"
+    if isinstance(device, str) and device not in DEVICES:
+        yield f"no device is called {_shown(device)}; there is: {', '.join(DEVICES)}"
+    if isinstance(stack, str) and stack != stem:
+        yield f"is of stack {stack!r}, but the file is called {stem!r}"
+
+
+def _version_faults(versions: Any, *, unsolvable: bool) -> Iterator[str]:
     if not isinstance(versions, dict) or not all(isinstance(one, str) for one in versions.values()):
-        faults.append(f"versions must be packages and versions, found {versions!r}")
-    else:
-        faults += [
-            f"versions: {package} {one!r} is no version" for package, one in versions.items() if not _is_version(one)
-        ]
-    if head.get("stack", stem) != stem:
-        faults.append(f"is of stack {head['stack']!r}, but the file is called {stem!r}")
-    return faults
+        yield f"versions must be packages and versions, found {_shown(versions)}"
+        return
+    if not versions and not unsolvable:
+        yield "versions must say what was installed, and are empty"
+    for package, one in versions.items():
+        if not _is_version(one):
+            yield f"versions: {package} {one!r} is no version"
+
+
+def _is_day(text: str) -> bool:
+    try:
+        # Newer Pythons read other spellings, too, which do not sort as days do.
+        return dt.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _is_version(text: str) -> bool:
@@ -230,14 +272,42 @@ def _is_version(text: str) -> bool:
     return True
 
 
+def _outcome_faults(plain: Mapping[str, Any]) -> Iterator[str]:
+    if missing := [key for key in ("case", "verdict", "world", "variants") if key not in plain]:
+        yield f"{', '.join(missing)} missing"
+    for key in ("case", "verdict"):
+        if not isinstance(plain.get(key, ""), str):
+            yield f"{key} must be a text, found {_shown(plain[key])}"
+    world = plain.get("world", 1)
+    if type(world) is not int or world < 1:
+        yield f"world must be a number of ranks, 1 or more, found {_shown(world)}"
+    if "variants" in plain and not _are_texts(plain["variants"]):
+        yield f"variants must be a list of one or more, found {_shown(plain['variants'])}"
+    parameters = plain.get("parameters", {})
+    if not isinstance(parameters, dict) or not all(map(_are_texts, parameters.values())):
+        yield f"parameters must be verdicts, each with a list of names, found {_shown(parameters)}"
+    if "failure" in plain and not _is_failure(plain["failure"]):
+        yield f"failure must be a moment, a type and a message, all texts, found {_shown(plain['failure'])}"
+
+
+def _are_texts(value: Any) -> bool:
+    """Whether it is a list of texts, with something in it."""
+    # Of JSON, so of this very type: faster than to ask each.
+    return isinstance(value, list) and {*map(type, value)} == {str}
+
+
+def _is_failure(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("moment", "type", "message"))
+
+
 def _outcomes(path: Path, plain: list[tuple[int, dict[str, Any]]], faults: list[str]) -> tuple[Outcome, ...]:
     found: list[Outcome] = []
     first: dict[tuple[str, str], int] = {}
     for number, one in plain:
         try:
             outcome = Outcome.from_dict(one)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            faults.append(f"{path}:{number}: is no outcome: {type(error).__name__}: {error}")
+        except ValueError as error:
+            faults.append(f"{path}:{number}: is no outcome: {error}")
             continue
         found.append(outcome)
         for options in outcome.variants:

@@ -11,14 +11,23 @@ from harness.cell.ranks._device import DEVICES
 from harness.control.expect._points import World
 from harness.control.expect._shrink import Draft
 
-__all__ = ["annotated"]
+__all__ = ["annotated", "is_by_people"]
 
 #: The part of a note that we write ourselves.
-_OURS = re.compile(r"measured on [^;]*(?:;\s*)?")
+_OURS = re.compile(r"(?:^|(?<=; ))measured on [^;]*\branks?(?:;\s*|$)")
 
 
-def annotated(draft: Draft, world: World, before: Sequence[Expectation]) -> Expectation:
-    """The entry with a note, and with what former entries about the same say beyond ours.
+def is_by_people(entry: Expectation) -> bool:
+    """Whether it says something that no measurement would write again."""
+    return bool(entry.refs or _by_people(entry.note))
+
+
+def _by_people(note: str) -> str:
+    return _OURS.sub("", note).strip()
+
+
+def annotated(draft: Draft, world: World, before: Sequence[Expectation]) -> tuple[Expectation, Sequence[Expectation]]:
+    """The entry with a note, and with what former entries about the same say beyond ours; and those entries.
 
     They are about the same where case, verdict and exception are the same, and a variant is in both.  Of several,
     those count whose ranges hold something that was observed here, if there are any.
@@ -35,6 +44,6 @@ def annotated(draft: Draft, world: World, before: Sequence[Expectation]) -> Expe
     sources = [one for one in akin if any(map(one.holds_on, stacks))] or akin
     device, ranks = world
     ours = f"measured on {ranks} {DEVICES[device].backend} {'rank' if ranks == 1 else 'ranks'}"
-    notes = dict.fromkeys(filter(None, (_OURS.sub("", one.note).strip() for one in sources)))
+    notes = dict.fromkeys(filter(None, (_by_people(one.note) for one in sources)))
     refs = dict.fromkeys(ref for one in sources for ref in one.refs)
-    return dataclasses.replace(entry, note="; ".join([ours, *notes]), refs=tuple(refs))
+    return dataclasses.replace(entry, note="; ".join([ours, *notes]), refs=tuple(refs)), sources

@@ -12,7 +12,7 @@ from harness.cell._case import Case
 from harness.cell.outcome._expect import Expectation, Expectations
 from harness.cell.outcome._observed import Observed
 from harness.control.expect._compare import compare
-from harness.control.expect._notes import annotated
+from harness.control.expect._notes import annotated, is_by_people
 from harness.control.expect._points import Measured, World, gather
 from harness.control.expect._shrink import Conflict, shrink
 from harness.control.expect._toml import file_text, header_of, other_comments, tables
@@ -34,6 +34,8 @@ class Update:
     dropped: Sequence[str]
     #: the stack of each entry that rests on one alone
     single: Sequence[str]
+    #: former entries with words of people, of which nothing goes over to an entry that takes their place
+    removed: Sequence[Expectation]
 
     def write(self) -> None:
         """Each file changes at once, or not at all."""
@@ -67,16 +69,20 @@ def make_update(
     grower = Grower(scale, first.made)
     conflicts: list[Conflict] = []
     thin: list[tuple[Expectation, str]] = []
+    going_over: list[Expectation] = []
     homes = {entry.case: entry.source.rpartition(":")[0] for entry in reversed(before)}
     contents: dict[str, list[Expectation]] = {entry.source.rpartition(":")[0]: [] for entry in before}
     for case in cases:
         kept = [one for one in before if one.case == case.name and not _is_replaced(one, measured)]
+        going_over += kept
         found = list(kept)
         for world in measured.worlds(case.name):
             drafts, conflicting = shrink(case, world, measured, grower)
             conflicts += conflicting
             for draft in drafts:
-                entry = _placed(annotated(draft, world, before), case.name, world, measured, kept)
+                noted, sources = annotated(draft, world, before)
+                going_over += sources
+                entry = _placed(noted, case.name, world, measured, kept)
                 found.append(entry)
                 if len({point.stack for point in draft.points}) == 1:
                     single = (dataclasses.replace(entry, case=""), draft.points[0].stack)
@@ -88,6 +94,7 @@ def make_update(
     for one in before:
         if one.case not in known:
             contents[one.source.rpartition(":")[0]].append(one)
+            going_over.append(one)
     texts = {name: _text(folder / name, entries) for name, entries in contents.items()}
     _prove(texts, observed, measured, conflicts)
     changed = {folder / name: text for name, text in texts.items() if _present(folder / name) != text}
@@ -98,6 +105,7 @@ def make_update(
         sum(len(tables(entries)) for entries in contents.values()),
         [f"{path}:{line}" for path in changed for line in other_comments(_present(path))],
         [stack for _, stack in thin],
+        [one for one in before if is_by_people(one) and not any(one is other for other in going_over)],
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from harness.cell._patterns import nearest
 from harness.control.stacks._faults import Faults, MatrixError
 from harness.control.stacks._read import Base, Document, Era, Exclusion, Single, Sweep, read_document
 from harness.control.stacks._releases import Releases, load_releases, taken
@@ -83,9 +84,11 @@ class _Expander:
         self._taken = taken_names
         self._faults: Faults = document.faults
         self._uses = [0] * len(document.exclusions)
+        self._early: set[tuple[str, str]] = set()
         self.left: list[Left] = []
 
     def all(self) -> dict[str, Stack]:
+        self._check_packages()
         stacks: dict[str, Stack] = {}
         for place, stack in self._each():
             self._check_name(place, stack)
@@ -174,10 +177,13 @@ class _Expander:
         """What was newest of the packages that go with the moving one on the day when it came out."""
         found = {}
         for package in map(normalize, sweep.of_its_day):
-            there = [one for one, came in self._releases.get(package, {}).items() if came <= day]
+            if package not in self._releases:  # a fault that is told elsewhere
+                continue
+            there = [one for one, came in self._releases[package].items() if came <= day]
             if there:
                 found[package] = there[-1]
-            else:
+            elif (sweep.key, package) not in self._early:  # once, of the oldest: it need not be told of each
+                self._early.add((sweep.key, package))
                 fault = f"matrix/releases.toml knows no release of {package} up to {day}"
                 self._faults.add(("sweep", sweep.key, "of_its_day"), fault)
         return found
@@ -215,8 +221,6 @@ class _Expander:
     ) -> Stack:
         if not held.python:
             self._faults.add(place, f"{name}: no python is given, neither here nor by its base")
-        for package, version in held.pins.items():
-            self._check_known(place, name, package, version)
         floats, absent = self._of_the_day(held)
         # Under a day, a floating package is the newest of that day; say so.
         newest = f", the newest as of {held.as_of}" if held.as_of else ", the newest"
@@ -238,14 +242,37 @@ class _Expander:
             (absent if late else there).append(package)
         return there, absent
 
-    def _check_known(self, place: tuple[str, ...], name: str, package: str, version: str) -> None:
+    def _check_packages(self) -> None:
+        """What tables name, at the table and once, however many stacks it is in."""
+        document = self._document
+        held = [(("base", name), base) for name, base in document.bases.items()]
+        held += [(("stack", single.name), single.changes) for single in document.singles]
+        held += [(("sweep", sweep.key), sweep.changes) for sweep in document.sweeps]
+        for place, base in held:
+            for package, version in base.pins.items():
+                self._check_pin((*place, "pins", package), normalize(package), version)
+            for package in base.floats:
+                self._check_package((*place, "floats"), package, [*self._releases, *document.undated])
+        for sweep in document.sweeps:
+            for package in sweep.of_its_day:
+                self._check_package(("sweep", sweep.key, "of_its_day"), package, self._releases)
+
+    def _check_package(self, place: tuple[str, ...], package: str, known: Iterable[str]) -> None:
+        known = list(known)
+        if normalize(package) not in known:
+            fault = f"matrix/releases.toml knows no {package!r}; {nearest(normalize(package), known)}"
+            self._faults.add(place, fault)
+
+    def _check_pin(self, place: tuple[str, ...], package: str, version: str) -> None:
         known = self._releases.get(package)
-        if known is None or not _exact(version) or version in known:
+        if known is None:
+            self._check_package(place, package, [*self._releases, *self._document.undated])
+            return
+        if not _exact(version) or version in known:
             return
         earlier = [one for one in known if Version(one) < Version(version)]
         hint = f"the nearest before it is {earlier[-1]}" if earlier else f"the first is {next(iter(known), 'none')}"
-        fault = f"{name}: {package} {version} is no release that matrix/releases.toml knows; {hint}"
-        self._faults.add((*place, "pins", package), fault)
+        self._faults.add(place, f"{package} {version} is no release that matrix/releases.toml knows; {hint}")
 
     def _exclusion(self, held: Base) -> Exclusion | None:
         versions = {package: one for package, one in held.pins.items() if _exact(one)}

@@ -15,6 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from harness.control.stacks._faults import Faults
 from harness.control.stacks._releases import TAKES, read_toml
+from harness.control.stacks._stack import normalize
 
 __all__ = ["ERA", "LABELS", "Base", "Document", "Era", "Exclusion", "Single", "Sweep", "read_document"]
 
@@ -90,6 +91,8 @@ class Document:
     singles: Sequence[Single]
     sweeps: Sequence[Sweep]
     exclusions: Sequence[Exclusion]
+    #: packages that may be named though no release of theirs is known
+    undated: Sequence[str] = ()
 
 
 class _Table:
@@ -142,9 +145,12 @@ class _Table:
         if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
             self.fault(key, f"must be a table of packages and versions, found {value!r}")
             return {}
+        spelt: dict[str, str] = {}
         for package, one in value.items():
             if found := check(one):
                 self._faults.add((*self._place, key, package), f"{one!r} {found}")
+            if (other := spelt.setdefault(normalize(package), package)) != package:
+                self._faults.add((*self._place, key, package), f"is the same package as {other}")
         return dict(value)
 
     def day(self, key: str) -> dt.date | None:
@@ -167,14 +173,15 @@ _HELD = ("python", "as_of", "pins", "floats")
 def read_document(path: Path) -> Document:
     """Raises MatrixError where it is no TOML; what else is wrong is in ``faults`` of what is returned."""
     plain, faults = read_toml(path)
-    faults.unknown((), plain, ("base", "stack", "sweep", "exclude"))
+    table = _Table(faults, (), plain, ("base", "stack", "sweep", "exclude", "undated"))
     return Document(
         path,
         faults,
-        {name: _base(_Table(faults, ("base", name), table, _HELD)) for name, table in _tables(plain, "base", faults)},
-        [_single(name, table, faults) for name, table in _tables(plain, "stack", faults)],
-        [_sweep(key, table, faults) for key, table in _tables(plain, "sweep", faults)],
+        {name: _base(_Table(faults, ("base", name), one, _HELD)) for name, one in _tables(plain, "base", faults)},
+        [_single(name, one, faults) for name, one in _tables(plain, "stack", faults)],
+        [_sweep(key, one, faults) for key, one in _tables(plain, "sweep", faults)],
         _exclusions(plain.get("exclude", []), faults),
+        [normalize(one) for one in table.texts("undated", _name_fault)],
     )
 
 
@@ -188,7 +195,7 @@ def _tables(plain: Mapping[str, Any], kind: str, faults: Faults) -> list[tuple[s
 
 def _base(table: _Table) -> Base:
     return Base(
-        table.texts("python", lambda one: "" if _PYTHON.fullmatch(one) else f"{one!r} is no version such as '3.11'"),
+        table.texts("python", _python_fault),
         table.day("as_of"),
         table.pairs("pins", _pin_fault),
         table.texts("floats", _name_fault),
@@ -228,6 +235,10 @@ def _sweep(key: str, plain: Any, faults: Faults) -> Sweep:
         if table.has(given) != wanted:
             what = "is missing" if wanted else "has no meaning"
             table.fault(given, f"{what} where {moves or 'nothing'} moves")
+    values = table.texts("values", _VALUE_FAULTS.get(moves, lambda _: ""))
+    # Quarters are in the order of their text.
+    if moves == "as_of" and values and not (len(values) == 2 and values[0] < values[1]):
+        table.fault("values", f"must be the first and the last quarter, in this order, found {', '.join(values)}")
     if table.has("of_its_day") and listed:
         table.fault("of_its_day", f"{moves} has no releases, so there is no day")
     return Sweep(
@@ -241,7 +252,7 @@ def _sweep(key: str, plain: Any, faults: Faults) -> Sweep:
         table.text("range", needed=False, check=_range_fault),
         table.text("take", needed=False, check=lambda one: "" if one in TAKES else f"is not one of {', '.join(TAKES)}")
         or "every",
-        table.texts("values", _era_fault if moves == "as_of" else lambda _: ""),
+        values,
         table.texts("of_its_day", _name_fault),
     )
 
@@ -256,8 +267,13 @@ def _exclusions(plain: Any, faults: Faults) -> list[Exclusion]:
         where = table.pairs("where", _range_fault)
         if not where:
             table.fault("where", "must name at least one package and a range")
-        found.append(Exclusion(where, table.text("reason")))
+        # "python" is no package, and stays what it is.
+        found.append(Exclusion({normalize(one): wanted for one, wanted in where.items()}, table.text("reason")))
     return found
+
+
+def _python_fault(text: str) -> str:
+    return "" if _PYTHON.fullmatch(text) else f"{text!r} is no version such as '3.11'"
 
 
 def _range_fault(text: str) -> str:
@@ -290,6 +306,10 @@ def _requirement_fault(text: str) -> str:
 
 def _era_fault(text: str) -> str:
     return "" if ERA.fullmatch(text) else f"{text!r} is no quarter such as '2024q1'"
+
+
+#: What is wrong with a value, on the axes that have values.
+_VALUE_FAULTS: Mapping[str, Callable[[str], str]] = {"python": _python_fault, "as_of": _era_fault}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 __all__ = ["TOOLS", "Stack", "normalize"]
 
 #: In every stack, since the suite needs them; solved with it, so that they are of its day.
@@ -17,7 +19,7 @@ TOOLS = ("pytest", "pytest-timeout", "pytest-xdist")
 
 def normalize(name: str) -> str:
     """A project name as indexes compare it."""
-    return name.lower().replace("_", "-").replace(".", "-")
+    return canonicalize_name(name)
 
 
 @dataclass(frozen=True)

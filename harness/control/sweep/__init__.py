@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from harness.control.sweep._alone import NotMeasured
 from harness.control.sweep._measure import Measured, Measurer
-from harness.control.sweep._plan import Shard, is_done, ordered, room_needed
+from harness.control.sweep._plan import Shard, is_done, ordered, room_needed, torch_of
 
-__all__ = ["Measured", "Measurer", "NotMeasured", "Shard", "is_done", "ordered", "room_needed"]
+__all__ = ["Measured", "Measurer", "NotMeasured", "Shard", "is_done", "ordered", "room_needed", "torch_of"]

@@ -14,12 +14,12 @@ from harness.cell.outcome._observed import ObservedError, read_observed
 from harness.control.locks import LockState, state_of
 from harness.control.stacks import Matrix, Stack
 
-__all__ = ["GIGABYTE", "Shard", "is_done", "ordered", "room_needed"]
+__all__ = ["Shard", "is_done", "ordered", "room_needed", "torch_of"]
 
-GIGABYTE = 1 << 30
+_GIGABYTE = 1 << 30
 #: An environment with its part of uv's cache: torch for CPU, and torch with the CUDA packages it pins.
-_CPU, _CUDA = 3 * GIGABYTE, 9 * GIGABYTE
-_MARGIN = 2 * GIGABYTE
+_CPU, _CUDA = 3 * _GIGABYTE, 9 * _GIGABYTE
+_MARGIN = 2 * _GIGABYTE
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,19 @@ class Shard:
 
 def ordered(matrix: Matrix, stacks: Sequence[Stack]) -> list[Stack]:
     """Those that share a torch, and a Python, next to each other: its cache is dropped after them."""
-    return sorted(stacks, key=lambda stack: (_torch_of(matrix, stack), stack.python[0]))
+    return sorted(stacks, key=lambda stack: (torch_of(matrix, stack), stack.python[0]))
 
 
-def _torch_of(matrix: Matrix, stack: Stack) -> Version:
+def torch_of(matrix: Matrix, stack: Stack) -> Version:
+    """The torch that its lock has; 0 where it has none."""
     lock, _ = state_of(stack, matrix.lock(stack.name))
     return Version((lock and lock.versions.get("torch")) or "0")
 
 
-def is_done(matrix: Matrix, stack: Stack, observed: Path) -> bool:
-    """Whether it was measured by the lock that it has now."""
+def is_done(matrix: Matrix, stack: Stack, into: Path | None = None) -> bool:
+    """Whether it was measured, into a folder or the matrix itself, by the lock that it has now."""
     lock, state = state_of(stack, matrix.lock(stack.name))
-    path = observed / f"{stack.name}.jsonl"
+    path = into / f"{stack.name}.jsonl" if into else matrix.observed(stack.name)
     if lock is None or state is not LockState.FRESH or not path.exists():
         return False
     try:
@@ -67,9 +68,7 @@ def is_done(matrix: Matrix, stack: Stack, observed: Path) -> bool:
 
 def room_needed(matrix: Matrix, stacks: Sequence[Stack], jobs: int) -> int:
     """Bytes of disk: the largest environments that may stand at once, with their caches."""
-    sizes = sorted(
-        (_CPU if _is_cpu_build(_torch_of(matrix, stack), stack) else _CUDA for stack in stacks), reverse=True
-    )
+    sizes = sorted((_CPU if _is_cpu_build(torch_of(matrix, stack), stack) else _CUDA for stack in stacks), reverse=True)
     return sum(sizes[:jobs]) + _MARGIN
 
 
