@@ -49,14 +49,16 @@ def find_links_for_uv(environ: Mapping[str, str]) -> str | None:
 
 def path_with_pyenv(environ: Mapping[str, str]) -> str:
     """The PATH with every Python that pyenv has: its shims answer for the chosen versions alone."""
-    root = Path(environ.get("PYENV_ROOT") or Path(environ.get("HOME", "/nonexistent")) / ".pyenv")
+    path = environ.get("PATH", os.defpath)
+    root = environ.get("PYENV_ROOT")
+    if not root and (pyenv := shutil.which("pyenv", path=path)):
+        root = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=False).stdout.strip()
     found: list[tuple[Version, str]] = []
-    for folder in root.glob("versions/3.*/bin"):
+    for folder in Path(root).glob("versions/3.*/bin") if root else ():
         try:
             found.append((Version(folder.parent.name), str(folder)))
         except InvalidVersion:  # a virtual environment of pyenv's
             continue
-    path = environ.get("PATH", os.defpath)
     more = [folder for _, folder in sorted(found, reverse=True) if folder not in path.split(os.pathsep)]
     return os.pathsep.join([path, *more])
 

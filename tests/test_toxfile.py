@@ -83,8 +83,18 @@ def test_pyenvs_pythons_come_last_on_the_path_newest_first(tmp_path: Path) -> No
     assert path.split(":") == ["/bin", folder("3.13.0"), folder("3.10.13"), folder("3.9.18")]
 
 
+def test_pyenv_itself_is_asked_where_its_root_is(tmp_path: Path) -> None:
+    folder = tmp_path / "root" / "versions" / "3.12.1" / "bin"
+    folder.mkdir(parents=True)
+    pyenv = tmp_path / "pyenv"
+    pyenv.write_text(f'#!/bin/sh\n[ "$1" = root ] && echo "{tmp_path / "root"}"\n')
+    pyenv.chmod(0o755)
+
+    assert toxfile.path_with_pyenv({"PATH": f"{tmp_path}"}) == f"{tmp_path}:{folder}"
+
+
 def test_without_pyenv_the_path_stays(tmp_path: Path) -> None:
-    assert toxfile.path_with_pyenv({"HOME": str(tmp_path), "PATH": "/bin:/usr/bin"}) == "/bin:/usr/bin"
+    assert toxfile.path_with_pyenv({"PATH": str(tmp_path)}) == str(tmp_path)
 
 
 @pytest.fixture
