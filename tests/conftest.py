@@ -24,8 +24,17 @@ def launcher() -> Iterator[ZygoteLauncher]:
     started.close()
 
 
+@pytest.fixture
+def path_stays() -> Iterator[None]:
+    """A test that leaves its stand-ins on the path makes others fail, by an accident of order."""
+    before = sys.path.copy()
+    yield
+    after, sys.path[:] = sys.path.copy(), before
+    assert after == before
+
+
 @pytest.fixture(autouse=True)
-def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def plain_terminal(path_stays: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # undone before it looks
     """What is printed does not depend on where these tests run."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")

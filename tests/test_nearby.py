@@ -256,12 +256,11 @@ def late(run):
 """
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_difference_is_shown_with_its_neighbours(
-    pytester: pytest.Pytester, quick: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, quick: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    del quick
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+    # By the world's own patch: another would be undone after it, and bring back a path with its stand-ins.
+    quick.patch.setattr(sys, "path", sys.path.copy())
     pytester.makepyfile(late_cases=CASES)
     folder = pytester.path / "seen"
     observed("ds-0.19.0", outcome("late", Verdict.TRAINS, 1)).write(folder / "ds-0.19.0.jsonl")
