@@ -59,7 +59,9 @@ def twin_of(
 ) -> Twin:
     """A twin on the CPU."""
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-    return Twin(build, start, hyper=hyper, dtype=dtype, clipping=clipping, device="cpu", buffers=buffers)
+    return Twin(
+        build, start, hyper=hyper, dtypes=dict.fromkeys(start, dtype), clipping=clipping, device="cpu", buffers=buffers
+    )
 
 
 @dataclass

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 import driver_cases
 import pytest
 
-from harness.cell import Case, CaseRecord, Hyper, Options, Verdict
+from harness.cell import Case, CaseRecord, Group, Hyper, Options, Verdict
 from harness.cell.ranks._launch import Outcome, Request, ZygoteLauncher
 
 _HEAD = "lm_head.weight"
@@ -142,8 +142,8 @@ def test_drivers_import_no_library_until_called() -> None:
 def test_no_parameter_is_left_out_of_the_groups(decay: float) -> None:
     """With no decay at all, both groups have the same one."""
     named = {"layer.weight": object(), "layer.bias": object(), "norm.weight": object()}
-    hyper = Hyper(weight_decay=decay, undecayed=("layer.bias", "norm.weight"))
+    hyper = Hyper(weight_decay=decay, split=(Group(("layer.bias", "norm.weight"), weight_decay=0.0),))
     assert hyper.groups(named) == [  # type: ignore[arg-type]  # what is grouped does not matter
-        {"params": [named["layer.weight"]], "weight_decay": decay},
-        {"params": [named["layer.bias"], named["norm.weight"]], "weight_decay": 0.0},
+        {"params": [named["layer.weight"]], "lr": 0.01, "weight_decay": decay},
+        {"params": [named["layer.bias"], named["norm.weight"]], "lr": 0.01, "weight_decay": 0.0},
     ]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from honest_run import Small, micro, start_of, twin_of
 
-from harness.cell import Hyper
+from harness.cell import Group, Hyper
 from harness.cell.oracle._observer import Micro
 from harness.cell.oracle._twin import Twin
 
@@ -187,7 +187,7 @@ def test_what_trains_no_longer_keeps_still() -> None:
 
 def test_parameters_without_decay_are_told_by_name() -> None:
     shards = shards_of(0, 1, 1)
-    hyper = Hyper(optimizer="SGD", lr=0.1, weight_decay=0.5, undecayed=("first.bias",))
+    hyper = Hyper(optimizer="SGD", lr=0.1, weight_decay=0.5, split=(Group("first.bias", weight_decay=0.0),))
     twin = make(hyper)
 
     twin.step(shards, _ALL, {})

@@ -7,7 +7,7 @@ neither torch nor DeepSpeed.
 from __future__ import annotations
 
 from harness.cell._case import Case, MalformedCase, case
-from harness.cell._hyper import Hyper
+from harness.cell._hyper import Group, Hyper
 from harness.cell._options import Options, grid
 from harness.cell.models import Model
 from harness.cell.outcome._record import CaseRecord, Failure, ParameterVerdict
@@ -18,6 +18,7 @@ __all__ = [
     "Case",
     "CaseRecord",
     "Failure",
+    "Group",
     "Hyper",
     "MalformedCase",
     "Model",

@@ -48,6 +48,7 @@ class Case:
     moment: str
     happens: str
     instead: str
+    cure: str = ""
     refs: tuple[str, ...] = ()
     world: int = 2
     deadline: float | None = None
@@ -72,7 +73,16 @@ class Case:
 
     @property
     def summary(self) -> str:
-        return (inspect.getdoc(self.function) or "").split("\n\n")[0].replace("\n", " ")
+        return self._story[0].replace("\n", " ")
+
+    @property
+    def why(self) -> str:
+        """What the docstring says after its first paragraph: the cause, and where it was read."""
+        return "\n\n".join(self._story[1:])
+
+    @property
+    def _story(self) -> list[str]:
+        return (inspect.getdoc(self.function) or "").split("\n\n")
 
     def variant(self, **changes: Any) -> Options:
         """The first variant that has all of ``changes``.  Raises :exc:`MalformedCase`."""
@@ -99,6 +109,7 @@ def case(
     moment: str = "",
     happens: str = "",
     instead: str = "",
+    cure: str = "",
     refs: Sequence[str] = (),
     world: int = 2,
     deadline: float | None = None,
@@ -109,11 +120,15 @@ def case(
 ) -> Callable[[Callable[[Run], None]], Case]:
     """Declare a case.
 
+    Its docstring is its story: what it does in the first paragraph, then why what happens happens,
+    with the source file and the release that this was read in.
+
     :param kind: fault class ``A`` to ``Q`` of the catalogue, or ``CONTROL``.
     :param recipe: how ``requires_grad`` is set, in a few words; the row label of the table.
     :param moment: when it is set; the other half of the row label.
     :param happens: one plain sentence: what a user sees.
     :param instead: one plain sentence: what to do instead.
+    :param cure: name of the case that does so, and trains.
     :param refs: public reports, ``owner/repo#number``.
     :param world: number of ranks.
     :param deadline: seconds without progress that make a HANG, where the default is too long.
@@ -150,6 +165,7 @@ def case(
             moment=moment,
             happens=happens,
             instead=instead,
+            cure=cure,
             refs=(refs,) if isinstance(refs, str) else tuple(refs),
             world=world,
             deadline=deadline,

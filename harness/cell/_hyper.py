@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from harness.cell._patterns import Patterns, matches
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Hyper"]
+__all__ = ["Group", "Hyper"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """An optimizer group of its own; what is None is as in the rest.
+
+    :param names: patterns over parameter names.  One that no parameter matches makes a group
+        without members, as users have them.
+    """
+
+    names: Patterns
+    lr: float | None = None
+    weight_decay: float | None = None
 
 
 @dataclass(frozen=True)
@@ -27,9 +42,11 @@ class Hyper:
     eps: float = 1e-5
     weight_decay: float = 0.1
     momentum: float = 0.0
-    #: Names of the parameters that get no weight decay.  A driver fills it in whose library
-    #: sorts parameters so (the Trainer: biases and norms); the plain engine decays all alike.
-    undecayed: tuple[str, ...] = ()
+    #: Groups beside the first, which has all parameters that none of these names.  A driver adds
+    #: one whose library sorts parameters so (the Trainer: no decay for biases and norms).
+    split: tuple[Group, ...] = ()
+    #: Learning rate of optimizer step n (from 0), as a factor; None: always 1.
+    schedule: Callable[[int], float] | None = None
 
     def deepspeed(self) -> dict[str, Any]:
         """The ``optimizer`` block of a DeepSpeed JSON."""
@@ -41,19 +58,35 @@ class Hyper:
             params |= {"momentum": self.momentum}
         return {"type": self.optimizer, "params": params}
 
-    def groups(self, named: Mapping[str, torch.nn.Parameter]) -> list[dict[str, Any]]:
-        """``named`` as optimizer groups, those without weight decay apart; none is empty."""
-        split = (
-            (self.weight_decay, [one for name, one in named.items() if name not in self.undecayed]),
-            (0.0, [one for name, one in named.items() if name in self.undecayed]),
-        )
-        return [{"params": held, "weight_decay": decay} for decay, held in split if held]
+    def groups(self, named: Mapping[str, torch.nn.Parameter], *, empty: bool = False) -> list[dict[str, Any]]:
+        """``named`` as optimizer groups: the first, then those of ``split``.
 
-    def torch(self, named: Mapping[str, torch.nn.Parameter]) -> torch.optim.Optimizer:
+        :param empty: keep groups without members, as a user's own code does.
+        """
+        rest = dict(named)
+        apart = []
+        for group in self.split:
+            held = [rest.pop(name) for name in [*rest] if matches(name, group.names)]
+            apart.append((group, held))
+        made = []
+        for group, held in [(Group(()), [*rest.values()]), *apart]:
+            if held or empty:
+                lr = self.lr if group.lr is None else group.lr
+                decay = self.weight_decay if group.weight_decay is None else group.weight_decay
+                made.append({"params": held, "lr": lr, "weight_decay": decay})
+        return made
+
+    def torch(self, named: Mapping[str, torch.nn.Parameter], *, empty: bool = False) -> torch.optim.Optimizer:
         """The same in plain torch."""
         import torch
 
-        groups = self.groups(named)
+        groups = self.groups(named, empty=empty)
         if self.optimizer == "SGD":
             return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum)
         return torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps)
+
+    def scheduler(self, optimizer: Any) -> Any:
+        """``schedule`` as the learning-rate scheduler that people use, for an optimizer as it is now."""
+        import torch
+
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule or (lambda _: 1.0))

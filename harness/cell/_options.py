@@ -19,11 +19,16 @@ Init = Literal["plain", "zero_init"]
 #: threshold (100,000 elements), under which a tiny model's parameters all stay whole.
 Persistence = Literal["zero", "default"]
 Precision = Literal["fp32", "bf16"]
+#: Of activations; each kind is torch's ``use_reentrant``.
+Checkpointing = Literal["none", "reentrant", "non_reentrant"]
+#: Where ZeRO keeps the optimizer's state and its fp32 weights.
+Offload = Literal["none", "cpu"]
 
 
 _ID = re.compile(
     r"(?P<model>\w+)-z(?P<stage>\d)(?:-(?P<init>plain|zero_init)-persist_(?P<persistence>zero|default))?"
-    r"(?:-(?P<precision>bf16))?(?:-accum(?P<accumulation>\d+))?(?:-clip(?P<clipping>[\d.e+-]+))?"
+    r"(?:-(?P<precision>bf16))?(?:-ckpt_(?P<checkpointing>reentrant|non_reentrant))?(?:-offload_(?P<offload>cpu))?"
+    r"(?:-accum(?P<accumulation>\d+))?(?:-clip(?P<clipping>[\d.e+-]+))?"
 )
 
 
@@ -36,6 +41,9 @@ class Options:
     init: Init = "plain"
     persistence: Persistence = "zero"
     precision: Precision = "fp32"
+    checkpointing: Checkpointing = "none"
+    #: of the optimizer, stages 1 to 3
+    offload: Offload = "none"
     #: micro-batches per optimizer step
     accumulation: int = 1
     #: gradient clipping by global norm; 0 is off
@@ -48,6 +56,10 @@ class Options:
             parts += [self.init, f"persist_{self.persistence}"]
         if self.precision != "fp32":
             parts.append(self.precision)
+        if self.checkpointing != "none":
+            parts.append(f"ckpt_{self.checkpointing}")
+        if self.offload != "none":
+            parts.append(f"offload_{self.offload}")
         if self.accumulation != 1:
             parts.append(f"accum{self.accumulation}")
         if self.clipping:
@@ -75,6 +87,8 @@ class Options:
             "init": get_args(Init),
             "persistence": get_args(Persistence),
             "precision": get_args(Precision),
+            "checkpointing": get_args(Checkpointing),
+            "offload": get_args(Offload),
         }
         for axis, known in choices.items():
             value = getattr(self, axis)
@@ -82,6 +96,8 @@ class Options:
                 found.append(f"no {axis} is called {value!r}; {nearest(str(value), known)}")
         if self.stage not in (0, 1, 2, 3):
             found.append(f"ZeRO stages are 0 to 3, found {self.stage!r}")
+        if self.offload != "none" and self.stage == 0:
+            found.append("stage 0 has no optimizer state to offload; ZeRO stages 1 to 3 have")
         if not isinstance(self.accumulation, int) or self.accumulation < 1:
             found.append(f"accumulation must be 1 micro-batch or more, found {self.accumulation!r}")
         if not self.clipping >= 0:

@@ -7,30 +7,36 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from harness.cell._build import checkpoint_activations, give_weights, under_zero_init
 from harness.cell._case import MalformedCase
 from harness.cell._hyper import Hyper
+from harness.cell._json import deepspeed_json
 from harness.cell._options import Init, Options
 from harness.cell._patterns import Patterns, as_patterns, nearest, select
 from harness.cell.models import Batch, Model, find_model
 from harness.cell.oracle._judge import judge, judge_saved
 from harness.cell.oracle._observer import Observer, loss_of
-from harness.cell.oracle._partitions import fill_partition
 from harness.cell.oracle._tolerance import TOLERANCES
 from harness.cell.oracle._twin import Twin
 from harness.cell.ranks._wire import Message
 
 __all__ = ["Run"]
 
-#: DeepSpeed's default of 5e8 elements reserves 2 GB of address space a rank; tiny models need
-#: one bucket either way.
-_BUCKET = 1_000_000
 _NO_BATCH = "a model given as a plain callable needs train(..., batch=...)"
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def _as_it_is(model: Any) -> Any:
+    return model
+
+
+def _copies(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: one.detach().clone() for name, one in model.state_dict().items()}
 
 
 class Run:
@@ -68,6 +74,7 @@ class Run:
         self._observer = Observer(self.reach)
         self._drawn = 0
         #: what came back from disk, and what had been trained by then
+        self._autocast: torch.dtype | None = None
         self._saved: list[tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]] = []
         self._notes: list[str] = []
         self._began = time.perf_counter()
@@ -88,6 +95,7 @@ class Run:
         source: Model | Callable[[], torch.nn.Module] | None = None,
         *,
         under: Init | None = None,
+        wrap: Callable[[Any], Any] = _as_it_is,
         load: Callable[[torch.nn.Module], torch.nn.Module | None] | None = None,
     ) -> Any:
         """Build the model: same starting weights on every rank and in the twin.
@@ -95,6 +103,8 @@ class Run:
         :param source: a :class:`Model`, or any callable that gives an ``nn.Module``; by default
             the variant's model.
         :param under: ``zero_init`` or ``plain``; by default the variant's.
+        :param wrap: what is done to the model once it is built, outside ``zero.Init``: adapters put
+            around it, say.  Parameters that it adds have the same starting weights everywhere, too.
         :param load: for drivers whose library builds models by itself: gets the whole model, gives
             one with the same weights; None where it cannot and ``under`` is to be followed.
         """
@@ -104,58 +114,78 @@ class Run:
         self.reach("constructed")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed)
-            self._reference = self._build()
-        self._start = {name: one.detach().clone() for name, one in self._reference.state_dict().items()}
-        loaded = load(self._reference) if load is not None else None
-        if loaded is not None:
-            model = loaded
-        elif (under or self.options.init) == "zero_init" and self.options.stage == 3:
-            model = self._partitioned()
-        else:
-            model = self._build()
-            model.load_state_dict(self._start)
+            reference = self._build()
+            start = _copies(reference)
+            # A driver's library loads the model as it is before anything is put around it.
+            model = load(reference) if load is not None else None
+            self._reference = wrap(reference)
+        self._start = _copies(self._reference)
+        if model is None:
+            model = self._made(self._build, start, under)
+        there = {id(one) for one in (*model.parameters(), *model.buffers())}
+        model = wrap(model)
+        give_weights(model, self._start, but=there)
+        checkpoint_activations(model, self.options.checkpointing)
         model.train()
         self.reach("loaded")
         return model
 
+    def bystander(self, source: Model | Callable[[], torch.nn.Module], *, under: Init | None = None) -> Any:
+        """Another model beside the one that is watched, with the same weights on every rank.
+
+        :param source: as for :meth:`model`.
+        :param under: ``zero_init`` or ``plain``; by default the variant's.
+        """
+        build = source.build if isinstance(source, Model) else source
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed)
+            start = _copies(build())
+        return self._made(build, start, under)
+
     def config(self, **changes: Any) -> dict[str, Any]:
         """The DeepSpeed JSON of this variant.  ``changes`` replace top-level blocks; a mapping
         for ``zero_optimization`` is merged into it."""
-        options = self.options
-        zero: dict[str, Any] = {
-            "stage": options.stage,
-            "reduce_bucket_size": _BUCKET,
-            **changes.pop("zero_optimization", {}),
-        }
-        if options.stage == 3 and options.persistence == "zero":
-            zero["stage3_param_persistence_threshold"] = 0
-        config: dict[str, Any] = {
-            "train_micro_batch_size_per_gpu": 1,
-            "gradient_accumulation_steps": options.accumulation,
-            "steps_per_print": 1_000_000,
-            "optimizer": self.hyper.deepspeed(),
-            "zero_optimization": zero,
-            # Always given: a JSON that says nothing is clipped at a norm of 1.0 (0.19.8,
-            # GRADIENT_CLIPPING_DEFAULT in deepspeed/runtime/constants.py).
-            "gradient_clipping": options.clipping,
-        }
-        if options.precision == "bf16":
-            config["bf16"] = {"enabled": True}
-        return {**config, **changes}
+        return deepspeed_json(self.options, self.hyper, **changes)
 
-    def engine(self, model: Any, *, hyper: Hyper | None = None, **config: Any) -> Any:
-        """``deepspeed.initialize`` on the model and all its parameters.
+    def engine(
+        self,
+        model: Any,
+        *,
+        hyper: Hyper | None = None,
+        parameters: Any = None,
+        client_optimizer: Any = None,
+        client_scheduler: Any = None,
+        **config: Any,
+    ) -> Any:
+        """``deepspeed.initialize`` on the model.
 
         :param hyper: optimizer and hyper-parameters, for the twin as well.
+        :param parameters: what DeepSpeed is to optimize, parameters or groups of them; by default
+            all of the model, in the groups of ``hyper``, those without members among them.
+        :param client_optimizer: one made by the case, in place of that of the JSON.
+        :param client_scheduler: one made by the case; by default none, or what ``hyper`` schedules, made
+            when the engine's optimizer is.
         :param config: changes to :meth:`config`.
         """
         import deepspeed
 
         if hyper is not None:
             self.hyper = hyper
+        if parameters is None:
+            split = self.hyper.split
+            parameters = self.hyper.groups(dict(model.named_parameters()), empty=True) if split else None
+        if client_scheduler is None and self.hyper.schedule is not None:
+            client_scheduler = self.hyper.scheduler
+        block = self.config(**config)
+        if client_optimizer is not None:
+            del block["optimizer"]
         with self.watching():
             engine, *_ = deepspeed.initialize(
-                model=model, model_parameters=list(model.parameters()), config=self.config(**config)
+                model=model,
+                model_parameters=list(model.parameters()) if parameters is None else parameters,
+                optimizer=client_optimizer,
+                lr_scheduler=client_scheduler,
+                config=block,
             )
         return engine
 
@@ -165,12 +195,14 @@ class Run:
         *,
         intent: Patterns = (),
         steps: int = 2,
+        rows: Mapping[str, slice] = MappingProxyType({}),
         batch: Callable[[torch.Generator], Batch] | None = None,
     ) -> None:
         """Run optimizer steps and watch them.
 
         :param intent: patterns over parameter names: what is meant to train.  All else must stay.
             There is no default: a run that means nothing cannot be judged.
+        :param rows: of parameters by name, the only rows that are meant to.
         :param steps: optimizer steps; each takes ``options.accumulation`` micro-batches.
         :param batch: draws one micro-batch; by default the model's own.
         """
@@ -178,19 +210,28 @@ class Run:
         draw = batch or self._own_batch
         if draw is None:
             faults.append(_NO_BATCH)
-        self.intend(engine, intent, faults)
+        self.intend(engine, intent, faults, rows=rows)
         for _ in range(steps * self.options.accumulation):
             inputs = {key: one.to(self.device) for key, one in self.draw(draw).items()}
             loss = loss_of(engine(**inputs))
             engine.backward(loss)
             engine.step()
 
-    def saved(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Say what came back from disk, by parameter name; it must be what was trained until now."""
+    def saved(self, state: Mapping[str, torch.Tensor], *, only: Patterns = "*", masters: bool = False) -> None:
+        """Say what came back from disk, by parameter name; it must be what was trained until now.
+
+        :param only: patterns over parameter names: what was meant to be saved.
+        :param masters: it is the fp32 weights that the optimizer steps that must come back, and
+            where there is none, the model's own in fp32.
+        """
         self.reach("saved")
         if not self._observer.steps:
             raise MalformedCase(self._who, "saved() before any optimizer step: nothing was trained yet")
-        self._saved.append((state, self._observer.steps[-1].weights))
+        last = self._observer.steps[-1]
+        trained = {name: one.float() for name, one in last.weights.items()} if masters else last.weights
+        if masters:
+            trained |= last.masters
+        self._saved.append((state, {name: trained[name] for name in select(trained, only)}))
 
     def note(self, text: str) -> None:
         """Add a line to the record."""
@@ -220,7 +261,7 @@ class Run:
         def initialize(*args: Any, **kwargs: Any) -> Any:
             self.reach("engine")
             made = original(*args, **kwargs)
-            self._observer.attach(made[0], self.options.stage, low_precision=self.options.precision != "fp32")
+            self._observer.attach(made[0], self.options.stage)
             self.reach("after engine")
             return made
 
@@ -230,7 +271,14 @@ class Run:
         finally:
             deepspeed.initialize = original
 
-    def intend(self, engine: Any, intent: Patterns, faults: list[str] | None = None) -> None:
+    def intend(
+        self,
+        engine: Any,
+        intent: Patterns,
+        faults: list[str] | None = None,
+        *,
+        rows: Mapping[str, slice] = MappingProxyType({}),
+    ) -> None:
         """From here on, ``intent`` must train and all else must stay.  Raises MalformedCase."""
         faults = faults or []
         patterns = as_patterns(intent)
@@ -241,12 +289,13 @@ class Run:
         for pattern in patterns:
             if not select(names, pattern):
                 faults.append(f"intent {pattern!r} matches no parameter; {nearest(pattern, names)}")
+        faults += [f"rows of {name!r}: the intent does not name it" for name in rows if name not in chosen]
         if dropping := sorted({type(one).__name__ for one in engine.module.modules() if _drops_out(one)}):
             # The twin cannot draw the same mask, and every gradient would look wrong.
             faults.append(f"the model drops out at random ({', '.join(dropping)}); build it with p=0")
         if faults:
             raise MalformedCase(self._who, *faults)
-        self._observer.begin(chosen)
+        self._observer.begin(chosen, rows)
 
     def draw(self, batch: Callable[[torch.Generator], Batch] | None = None) -> Batch:
         """The next micro-batch of this rank; different on every rank.
@@ -279,7 +328,8 @@ class Run:
                 lambda: self._reference,  # built already, and needed for nothing else any more
                 self._start,
                 hyper=self.hyper,
-                dtype=_DTYPES[self.options.precision],
+                dtypes={name: one.dtype for name, one in self._observer.first_weights.items()},
+                autocast=self._autocast,
                 clipping=self.options.clipping,
                 device=self.device,
                 buffers=self._observer.buffers,
@@ -309,19 +359,10 @@ class Run:
     def _own_batch(self) -> Callable[[torch.Generator], Batch] | None:
         return self._spec.batch if self._build is self._spec.build else None
 
-    def _partitioned(self) -> torch.nn.Module:
-        """Built under ``zero.Init``; then every rank's partitions are given the starting weights."""
-        import deepspeed
-
-        config = self.config()
-        with deepspeed.zero.Init(config_dict_or_path=config):
-            model = self._build()
-        with torch.no_grad():
-            for name, one in model.named_parameters():
-                fill_partition(one, self._start[name])
-        for name, buffer in model.named_buffers():
-            if name in self._start:
-                buffer.copy_(self._start[name])
+    def _made(self, build: Callable[[], torch.nn.Module], start: dict[str, torch.Tensor], under: Init | None) -> Any:
+        partitioned = (under or self.options.init) == "zero_init" and self.options.stage == 3
+        model = under_zero_init(build, self.config()) if partitioned else build()
+        give_weights(model, start)
         return model
 
     def _apart(self) -> list[dict[str, str]]:

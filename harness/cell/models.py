@@ -67,7 +67,7 @@ def _llama_batch(generator: torch.Generator) -> Batch:
 
 
 def _build_mlp() -> torch.nn.Module:
-    from harness.cell._mlp import Mlp
+    from harness.cell.zoo._mlp import Mlp
 
     return Mlp()
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.cell._case import MalformedCase
+from harness.cell._hyper import Group
 
 if TYPE_CHECKING:
     import torch
@@ -110,7 +111,7 @@ def train_with_trainer(
     )
     decayed = set(trainer.get_decay_parameter_names(model))
     undecayed = tuple(name for name, _ in model.named_parameters() if name not in decayed)
-    run.hyper = dataclasses.replace(run.hyper, undecayed=undecayed)
+    run.hyper = dataclasses.replace(run.hyper, split=(*run.hyper.split, Group(undecayed, weight_decay=0.0)))
     with run.watching(rescales=True):
         trainer.train()
     return trainer

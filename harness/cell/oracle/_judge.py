@@ -74,7 +74,7 @@ def judge(
         masters = steps[number - 2].masters if number > 1 else {}
         twin.follow({**step.before, **masters})
         before = {name: master.detach().clone() for name, master in twin.masters.items()}
-        twin.step(seen, step.intent, step.grads)
+        twin.step(seen, step.intent, step.grads, step.rows)
         for name in step.weights:
             if name not in progress:  # a module attached while training went on
                 progress[name] = _Parameter(name, step.before.get(name, step.weights[name]), None)
@@ -103,6 +103,9 @@ class _Parameter:
         self._last = first
         self._last_master = first.float()
         self._still = True
+        #: rows that are meant to train, where not all are, and which have moved
+        self._rows: slice | None = None
+        self._moved_rows: torch.Tensor | None = None
 
     def see(self, number: int, step: Step, twin: Twin, before: torch.Tensor | None, tolerance: Tolerance) -> None:
         """Take one more step into account; ``before`` is the twin's master before it."""
@@ -122,6 +125,9 @@ class _Parameter:
             return
         wanted = twin.masters[self.name].detach()
         self.twin_moved = max(self.twin_moved, _largest(wanted - self.start.float()))
+        if self.name in step.rows:
+            self._rows = step.rows[self.name]
+            self._see_other_rows(number, step, last)
         self._see_gradient(number, step, twin, tolerance)
         self._see_update(number, step, before, wanted, tolerance)
 
@@ -136,6 +142,34 @@ class _Parameter:
         """The module that held it was taken out of the model."""
         verdict = Verdict.NO_UPDATE if self.intended or self.name in step.intent else Verdict.FROZEN_DRIFT
         self._add(verdict, number, f"step {number}", "still a part of the model", "gone from it")
+
+    def _see_other_rows(self, number: int, step: Step, last: torch.Tensor) -> None:
+        """Those of a parameter that trains in part; they must keep still, whatever its flag says."""
+        weight, grad = step.weights[self.name], step.grads.get(self.name)
+        moved = (weight != last).flatten(1).any(1)
+        self._moved_rows = moved if self._moved_rows is None else self._moved_rows | moved
+        moved = moved.clone()
+        moved[self._rows] = False
+        if moved.any():
+            trained = grad is not None and bool(grad[moved].any())
+            by = _largest(weight[moved].float() - last[moved].float())
+            self._add(
+                Verdict.EXTRA_TRAINED if trained else Verdict.FROZEN_DRIFT,
+                number,
+                f"step {number}",
+                f"bit-equal weights outside rows {_ranges(self._mine(torch.ones_like(moved)))}",
+                f"rows {_ranges(moved)} moved by {by:.2e}, with {'a' if trained else 'no'} gradient",
+            )
+
+    def _mine(self, rows: torch.Tensor) -> torch.Tensor:
+        """A mask of rows, cut down to those that are meant to train."""
+        mask = torch.zeros_like(rows)
+        mask[self._rows] = rows[self._rows]
+        return mask
+
+    def _within(self, whole: torch.Tensor) -> torch.Tensor:
+        """The rows that are meant to train; all of them unless a case says otherwise."""
+        return whole if self._rows is None else whole[self._rows]
 
     def _see_frozen(self, number: int, step: Step, last: torch.Tensor) -> None:
         """``last``: as last seen, so that what happened between two steps counts, too."""
@@ -161,6 +195,8 @@ class _Parameter:
     def _see_gradient(self, number: int, step: Step, twin: Twin, tolerance: Tolerance) -> None:
         wanted = twin.grads.get(self.name)
         found = step.grads.get(self.name)
+        wanted = None if wanted is None else self._within(wanted)
+        found = None if found is None else self._within(found)
         moment = f"step {number} backward"
         if wanted is None or not wanted.any():
             if found is not None and found.any():
@@ -184,7 +220,7 @@ class _Parameter:
         moment = f"step {number} backward"
         flag, group, local = step.flags[self.name], step.groups[self.name], step.local.get(self.name)
         if local is not None:
-            self.grad_error = relative_error(local, wanted)
+            self.grad_error = relative_error(self._within(local), wanted)
             self._add(Verdict.WRONG_GRAD, number, moment, expected, "a local gradient, never reduced")
         elif not flag or group is None or self.name in step.asked:
             self._add(Verdict.NO_GRAD, number, moment, expected, f"none (requires_grad={flag})")
@@ -194,20 +230,23 @@ class _Parameter:
     def _see_update(
         self, number: int, step: Step, before: torch.Tensor, wanted: torch.Tensor, tolerance: Tolerance
     ) -> None:
-        weight, moment = step.weights[self.name], f"step {number}"
+        moment = f"step {number}"
+        weight, was, start = map(self._within, (step.weights[self.name], step.before[self.name], self.start))
+        before, wanted = map(self._within, (before, wanted))
         master = step.masters.get(self.name)
+        master = None if master is None else self._within(master)
         if bit_equal(wanted, before):
-            if not bit_equal(weight, step.before[self.name]):
+            if not bit_equal(weight, was):
                 self._still = False
                 self._add(Verdict.WRONG_UPDATE, number, moment, "no move", f"moved by {self.moved:.2e}")
             return
         copy = wanted.to(weight.dtype)
         step_size = _largest(wanted - before)
-        if bit_equal(copy, self.start):
+        if bit_equal(copy, start):
             # Too small a step to show in the model's own precision: only the master tells.
-            still = master is not None and bit_equal(master, self.start.float())
+            still = master is not None and bit_equal(master, start.float())
         else:
-            still = bit_equal(weight, self.start)
+            still = bit_equal(weight, start)
         self._still = self._still and still
         if self._still:
             group = step.groups[self.name]
@@ -222,7 +261,7 @@ class _Parameter:
             error = _worse(error, relative_error(master, wanted, travelled))
         self.update_error = _worse(self.update_error or 0.0, error)
         if not error <= tolerance.update:
-            moved = _largest(weight.float() - step.before[self.name].float())
+            moved = _largest(weight.float() - was.float())
             expected = f"moved by {step_size:.2e}, within {tolerance.update:g}"
             found = f"moved by {moved:.2e}, relative error {error:.2e}"
             self._add(Verdict.WRONG_UPDATE, number, moment, expected, found)
@@ -248,6 +287,8 @@ class _Parameter:
             update_error=self.update_error,
             moved=self.moved,
             twin_moved=self.twin_moved if self.intended else None,
+            rows="" if self._moved_rows is None else _ranges(self._mine(torch.ones_like(self._moved_rows))),
+            moved_rows="" if self._moved_rows is None else _ranges(self._moved_rows),
         )
 
     def _settle(self) -> Finding:
@@ -280,6 +321,18 @@ def _worse(one: float, other: float) -> float:
 
 def _largest(tensor: torch.Tensor) -> float:
     return float(tensor.abs().max()) if tensor.numel() else 0.0
+
+
+def _ranges(mask: torch.Tensor) -> str:
+    """Rows of a mask as a user writes them: ``0:4, 9``."""
+    rows = mask.nonzero().flatten().tolist()
+    found: list[list[int]] = []
+    for row in rows:
+        if found and row == found[-1][1]:
+            found[-1][1] += 1
+        else:
+            found.append([row, row + 1])
+    return ", ".join(f"{first}:{end}" if end - first > 1 else str(first) for first, end in found) or "none"
 
 
 def judge_saved(saved: Mapping[str, torch.Tensor], trained: Mapping[str, torch.Tensor]) -> dict[str, Finding]:

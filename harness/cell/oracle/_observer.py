@@ -11,6 +11,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -43,6 +44,8 @@ class Step:
 
     intent: frozenset[str]
     micros: list[Micro] = field(default_factory=list)
+    #: of parameters that train in part: the rows that do
+    rows: Mapping[str, slice] = field(default_factory=dict)
     flags: dict[str, bool] = field(default_factory=dict)
     groups: dict[str, int | None] = field(default_factory=dict)
     #: reduced over all ranks; what a local, unreduced gradient looks like is in ``local``
@@ -67,6 +70,7 @@ class Observer:
     def __init__(self, tick: Callable[[str], None]) -> None:
         self.steps: list[Step] = []
         self.intent: frozenset[str] = frozenset()
+        self.rows: Mapping[str, slice] = {}
         self.shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.first_weights: dict[str, torch.Tensor] = {}
         self.buffers: dict[str, torch.dtype] = {}
@@ -78,21 +82,22 @@ class Observer:
         #: a driver's library hands another loss to backward than the model gave, and means it
         self.rescales = False
 
-    def attach(self, engine: Any, stage: int, *, low_precision: bool) -> None:
+    def attach(self, engine: Any, stage: int) -> None:
         """Wrap the engine's methods on the instance; its class stays as it is."""
         self._engine = engine
         self._stage = stage
-        self._low_precision = low_precision
+        self._low_precision = any(one.dtype != torch.float32 for one in engine.module.parameters())
         for name in ("forward", "backward", "step"):
             original = getattr(engine, name)
             wrapped = functools.wraps(original)(functools.partial(getattr(self, f"_{name}"), original))
             setattr(engine, name, wrapped)
 
-    def begin(self, intent: frozenset[str]) -> None:
+    def begin(self, intent: frozenset[str], rows: Mapping[str, slice] = MappingProxyType({})) -> None:
         """A stretch of training with this intent starts; look at the weights as they stand."""
         if self._engine is None:
             raise MalformedCase("run", "the engine is not watched: make it by run.engine, or inside run.watching()")
         self.intent = intent
+        self.rows = rows
         self._same_parameters()
         weights = self.weights()
         if not self.first_weights:
@@ -151,7 +156,7 @@ class Observer:
             raise MalformedCase("run", "an optimizer step before run.train or run.intend said what is meant to train")
         if not self._micros:
             raise MalformedCase("run", "an optimizer step, but no forward gave a loss: let the model's call return it")
-        step = Step(self.intent, self._micros, before=self._before)
+        step = Step(self.intent, self._micros, self.rows, before=self._before)
         self._micros = []
         with _our_own_fault():
             self._see_gradients(step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 
@@ -20,7 +21,9 @@ class Twin:
 
     :param build: the model factory.
     :param start: full starting weights and buffers, fp32.
+    :param dtypes: parameter name -> dtype in the engine, where training began; else as in ``start``.
     :param clipping: largest global gradient norm; 0 for none.
+    :param autocast: dtype that the engine casts operations to; None: it leaves them alone.
     :param buffers: buffer name -> dtype in the engine.  DeepSpeed rounds them under ``zero.Init``
         and not elsewhere, which alone moves bf16 gradients by 0.7 % (rotary frequencies).
     """
@@ -31,17 +34,18 @@ class Twin:
         start: Mapping[str, torch.Tensor],
         *,
         hyper: Hyper,
-        dtype: torch.dtype,
+        dtypes: Mapping[str, torch.dtype],
         clipping: float,
         device: str,
         buffers: Mapping[str, torch.dtype],
+        autocast: torch.dtype | None = None,
     ) -> None:
         model = build()
         model.load_state_dict(start)
         self._model = model.to(device).train()
         self._parameters = dict(self._model.named_parameters())
-        for one in self._parameters.values():
-            one.data = one.data.to(dtype)
+        for name, one in self._parameters.items():
+            one.data = one.data.to(dtypes.get(name, one.dtype))
         for name, buffer in self._model.named_buffers():
             buffer.data = buffer.data.to(buffers.get(name, buffer.dtype))
         self.masters = {
@@ -49,6 +53,8 @@ class Twin:
         }
         self._hyper = hyper
         self._clipping = clipping
+        self._autocast = torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None)
+        self._taken = 0
         self._optimizer: torch.optim.Optimizer | None = None
         self.grads: dict[str, torch.Tensor] = {}
 
@@ -69,6 +75,7 @@ class Twin:
         shards: Sequence[Sequence[Micro]],
         intent: frozenset[str],
         found: Mapping[str, torch.Tensor],
+        rows: Mapping[str, slice] = MappingProxyType({}),
     ) -> None:
         """One optimizer step on every rank's micro-batches (rank, then micro-batch).
 
@@ -77,18 +84,31 @@ class Twin:
         the run had (``found``), so that gradient and step are judged apart: Adam turns the
         rounding of a bf16 reduction into several per cent of a step, and clipping turns one
         parameter's wrong gradient into a wrong step of all.
+
+        :param rows: of some parameters, the only rows that train.
         """
         for name, one in self._parameters.items():
             one.requires_grad_(name in intent)
         self.grads = {}
         for micros in shards:
             for micro in micros:
-                loss = loss_of(self._model(*micro.args, **micro.kwargs))
+                with self._autocast:
+                    loss = loss_of(self._model(*micro.args, **micro.kwargs))
                 assert loss is not None, "the engine's forward gave a loss, so the twin's does"
                 if loss.requires_grad:
                     (loss * (micro.scale / len(micros))).backward()  # type: ignore[no-untyped-call]
                 self._collect(1.0 / len(shards))
-        self._update(intent, found)
+        for name, kept in rows.items():
+            if name in self.grads:
+                self.grads[name] = _only(kept, self.grads[name])
+        before = {name: self.masters[name].detach().clone() for name in rows}
+        self._update(intent, {name: _only(rows[name], one) if name in rows else one for name, one in found.items()})
+        with torch.no_grad():
+            for name, kept in rows.items():
+                before[name][kept] = self.masters[name][kept]
+                self.masters[name].copy_(before[name])
+            for name, one in self._parameters.items():
+                one.copy_(self.masters[name])
 
     def _collect(self, share: float) -> None:
         """Take one micro-batch's gradients in the model's precision, add them up in fp32."""
@@ -116,7 +136,15 @@ class Twin:
             late = {name: one for name, one in trained.items() if id(one) not in held}
             for group in self._hyper.groups(late):
                 self._optimizer.add_param_group(group)
+        if self._hyper.schedule is not None:
+            for group in self._optimizer.param_groups:
+                group["lr"] = group.setdefault("initial_lr", group["lr"]) * self._hyper.schedule(self._taken)
+        self._taken += 1
         self._optimizer.step()
-        with torch.no_grad():
-            for name, one in self._parameters.items():
-                one.copy_(self.masters[name])
+
+
+def _only(rows: slice, whole: torch.Tensor) -> torch.Tensor:
+    """A copy with nothing but zeros in the other rows."""
+    copy = torch.zeros_like(whole)
+    copy[rows] = whole[rows]
+    return copy

@@ -52,6 +52,9 @@ class ParameterVerdict:
     #: largest absolute change of a weight over the run, here and in the twin
     moved: float | None = None
     twin_moved: float | None = None
+    #: where a parameter trains in part: the rows that are meant to, and those that moved
+    rows: str = ""
+    moved_rows: str = ""
     #: the one rank whose view this is, where ranks differ
     rank: int | None = None
 

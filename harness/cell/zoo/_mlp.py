@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 __all__ = ["Mlp"]
 
@@ -16,11 +17,20 @@ class Mlp(nn.Module):
         self.stem = nn.Linear(16, 32)
         self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
         self.head = nn.Linear(32, 8)
+        self._use_reentrant: bool | None = None
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, bool]) -> None:
+        """Each layer is a checkpoint from now on; named and called as in transformers."""
+        self._use_reentrant = gradient_checkpointing_kwargs["use_reentrant"]
 
     def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         hidden = torch.tanh(self.stem(inputs.to(self.stem.weight.dtype)))
         for layer in self.layers:
-            hidden = hidden + torch.tanh(layer(hidden))
+            if self._use_reentrant is None:
+                change = layer(hidden)
+            else:
+                change = checkpoint(layer, hidden, use_reentrant=self._use_reentrant)
+            hidden = hidden + torch.tanh(change)
         # Not mse_loss: on CPU it had no bf16 kernel in torch 2.2.
         loss: torch.Tensor = (self.head(hidden) - targets.to(hidden.dtype)).square().mean()
         return loss
