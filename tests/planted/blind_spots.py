@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from harness.cell import Options, case
-from harness.cell._mlp import Mlp
+from harness.cell.zoo._mlp import Mlp
 from harness.cell.models import mlp
 from planted.scene import block_engine
 
