@@ -64,8 +64,9 @@ def main(arguments: list[str]) -> int:
     assert words[words.index("--stack") + 1] == stack
     results = Path(words[words.index("--results") + 1])
     assert Path(arguments[arguments.index("--installpkg") + 1]).is_file()
+    some = [words[place + 1] for place, word in enumerate(words) if word == "--case"]
     with (root / "ran").open("a", encoding="utf-8") as file:
-        file.write(f"{stack}\n")
+        file.write(":".join([stack, *some]) + "\n")
     how = root / "how" / stack
     todo = how.read_text(encoding="utf-8") if how.exists() else ""
     folder.mkdir(parents=True)  # an environment
@@ -78,7 +79,11 @@ def main(arguments: list[str]) -> int:
         hang(root / "hanging" / stack)
     lock = (root / "matrix" / "locks" / f"{stack}.txt").read_text(encoding="utf-8").splitlines()
     versions = dict(line.split("==") for line in lock if not line.startswith("#"))
-    lines = [as_line(one.as_dict()) for one in records(stack, {**versions, "python": "3.11.7"})]
+    lines = [
+        as_line(one.as_dict())
+        for one in records(stack, {**versions, "python": "3.11.7"})
+        if one.case in some or not some
+    ]
     if todo == "short":
         print("stopped early")
         lines = lines[:-3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import re
@@ -19,7 +20,8 @@ from small_matrix import observed, solve
 from sweep_world import ORDER, Checkout, finished, gone
 
 from harness.cell._catalog import shipped
-from harness.cell.outcome._observed import Observed, load_all, read_observed
+from harness.cell.outcome._observed import Observed, Outcome, load_all, read_observed
+from harness.cell.outcome._verdict import Verdict
 from harness.control._exit import Exit
 from harness.control.cli import main
 from harness.control.locks import read_lock
@@ -80,6 +82,40 @@ def test_a_sweep_measures_all_and_then_what_is_left(checkout: Checkout) -> None:
 
 def counted(number: int) -> int:
     return len(shipped()[number].variants)
+
+
+def test_new_cases_are_measured_alone(checkout: Checkout) -> None:
+    checkout.sweep("latest")
+    checkout.ran()
+    path = checkout.matrix.observed("latest")
+    whole, seen = path.read_bytes(), read_observed(path)
+    some, many = shipped()[1], next(case for case in shipped()[3:] if len(case.variants) > 1)
+    holes = (
+        dataclasses.replace(one, variants=one.variants[1:]) if one.case == many.name else one
+        for one in seen.outcomes
+        if one.case != some.name
+    )
+    gone = Outcome("taken_out_since", Verdict.TRAINS, some.variants[:1], 2)
+    dataclasses.replace(seen, outcomes=(*holes, gone)).write(path)
+
+    asked = ["--case", some.name, "--case", many.name]
+    assert checkout.sweep("latest", "--dry-run").out[1] == f"  latest: {some.name}, {many.name}"
+    ran = checkout.sweep("latest")
+
+    assert ran.out[0] == "1 stacks, 0 measured already, 1 to go"
+    for counts in (f"{len(some.variants)} NO_UPDATE", f"{len(many.variants)} TRAINS"):
+        assert re.search(rf"[:,] {counts}[, ]", ran.out[1])
+    assert checkout.ran() == [":".join(["latest", *asked[1::2]])]
+    assert path.read_bytes() == whole
+    # What was asked for again is measured again, and the rest left as it was.
+    assert checkout.sweep("latest", "--again", "--case", some.name).status == Exit.OK
+    assert checkout.ran() == [f"latest:{some.name}"]
+    assert path.read_bytes() == whole
+    # By another lock, nothing that is known holds.
+    dataclasses.replace(seen, lock="older").write(path)
+    checkout.sweep("latest")
+    assert checkout.ran() == ["latest"]
+    assert path.read_bytes() == whole
 
 
 def test_an_unsolvable_stack_is_an_outcome(checkout: Checkout) -> None:
@@ -177,6 +213,10 @@ def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Checkout:
 def test_bad_usage(capsys: pytest.CaptureFixture[str], here: Checkout) -> None:
     assert refused(capsys, "--shard", "0/3") == "--shard: a shard is I/N, as in 2/5, found '0/3'"
     assert refused(capsys, "--jobs", "0") == "--jobs must be 1 or more, found 0"
+    known = shipped()[0].name
+    assert refused(capsys, "--case", known[:-1], "--case", known).startswith(
+        f"--case: no case is called {known[:-1]!r}; did you mean {known!r}"
+    )
     assert refused(capsys, "dev-main") == (
         "dev-main: a dev stack has no lock, and what it gives holds for a day: tox run -e dev-main"
     )

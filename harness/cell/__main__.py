@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from harness.cell._axes import add_axes, asked_axes
 from harness.cell._case import Case, MalformedCase
 from harness.cell._catalog import UnknownCase, find
 from harness.cell._options import Options
@@ -35,8 +36,6 @@ exit status of every rank:
   130 interrupted before they met
 
 torchrun ends with 1 whatever the status of its ranks is, 0 apart."""
-
-_AXES = ("stage", "model", "init", "persistence", "precision")
 
 #: torchrun ends all ranks once one has ended: the others let the one that talks be the first.
 _AFTER_YOU = 3.0
@@ -64,11 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("case", metavar="CASE", help="a name from `thawcheck cases`, or path/to/file.py::name")
     parser.add_argument("--variant", metavar="ID", help="the variant of this id, instead of single settings")
-    parser.add_argument("--stage", type=int, metavar="N", help="ZeRO stage, 0 to 3")
-    parser.add_argument("--model", metavar="NAME", help="tiny_llama, mlp, ...")
-    parser.add_argument("--init", metavar="HOW", help="plain or zero_init")
-    parser.add_argument("--persistence", metavar="HOW", help="zero or default")
-    parser.add_argument("--precision", metavar="HOW", help="fp32 or bf16")
+    add_axes(parser)
     parser.add_argument("--device", choices=sorted(DEVICES), default="cpu", help="default: cpu")
     parser.add_argument("--deadline", type=float, metavar="S", help="seconds without progress that make a HANG")
     parser.add_argument("--expected", type=Path, metavar="DIR", help="folder of TOML files with expected verdicts")
@@ -148,7 +143,7 @@ def _request(place: Place, args: argparse.Namespace) -> Request:
 
 def _chosen(case: Case, args: argparse.Namespace) -> Options:
     """:raises MalformedCase: when the case has no such variant."""
-    asked = {axis: getattr(args, axis) for axis in _AXES if getattr(args, axis) is not None}
+    asked = asked_axes(args)
     if args.variant is None:
         return case.choose(**asked)
     if asked:

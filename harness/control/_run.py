@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from harness.cell._axes import add_axes, asked_axes
 from harness.cell._case import Case, MalformedCase
 from harness.cell._catalog import UnknownCase, find
 from harness.cell._options import Options
@@ -22,8 +23,6 @@ from harness.control._exit import Exit, Usage, help_texts
 
 __all__ = ["add_to"]
 
-_AXES = ("model", "stage", "init", "persistence", "precision")
-
 
 def add_to(commands: Any) -> None:
     parser = commands.add_parser(
@@ -35,11 +34,7 @@ def add_to(commands: Any) -> None:
         ),
     )
     parser.add_argument("case", metavar="CASE", help="a name from `thawcheck cases`, or path/to/file.py::name")
-    parser.add_argument("--stage", type=int, metavar="N", help="ZeRO stage, 0 to 3")
-    parser.add_argument("--model", metavar="NAME", help="tiny_llama, mlp, ...")
-    parser.add_argument("--init", metavar="HOW", help="plain or zero_init")
-    parser.add_argument("--persistence", metavar="HOW", help="zero or default")
-    parser.add_argument("--precision", metavar="HOW", help="fp32 or bf16")
+    add_axes(parser)
     parser.add_argument("--all-variants", action="store_true", help="run every variant that has these settings")
     parser.add_argument("--world", type=int, metavar="N", help="number of ranks (default: what the case says)")
     parser.add_argument("--device", choices=sorted(DEVICES), default="cpu", help="default: cpu")
@@ -89,7 +84,7 @@ def _execute(args: argparse.Namespace) -> Exit:
 
 
 def _chosen(case: Case, args: argparse.Namespace) -> list[Options]:
-    asked = {axis: getattr(args, axis) for axis in _AXES if getattr(args, axis) is not None}
+    asked = asked_axes(args)
     if not args.all_variants:
         return [case.choose(**asked)]
     case.variant(**asked)  # or it says what there is

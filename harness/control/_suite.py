@@ -13,7 +13,8 @@ import pytest
 from harness.cell._catalog import shipped
 from harness.cell.plug._item import FAULT
 from harness.cell.ranks._device import DEVICES
-from harness.control._exit import Exit, help_texts
+from harness.control._exit import Exit, Usage, help_texts
+from harness.control._shipped import select_cases
 
 __all__ = ["add_to", "execute"]
 
@@ -62,6 +63,7 @@ def add_to(commands: Any) -> None:
         ),
     )
     parser.add_argument("paths", metavar="PATH", nargs="*", help="files of cases (default: the shipped ones)")
+    parser.add_argument("--case", metavar="NAME", action="append", help="only this shipped case; may be given again")
     parser.add_argument("--also", metavar="PATH", action="append", default=[], help="tests to run besides")
     parser.add_argument("--results", metavar="FILE", help="write a JSON line per variant, as they come")
     parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown")
@@ -79,6 +81,10 @@ def execute(args: argparse.Namespace) -> Exit:
 
     folder = Path(harness.cases.__file__).parent
     files = list(dict.fromkeys(case.path for case in shipped()))
+    if args.case:
+        if args.paths:
+            raise Usage("--case names shipped cases, and PATH other ones; in a PATH, write FILE::CASE")
+        files = [f"{case.path}::{case.name}" for case in select_cases(args.case)]
     arguments = ["-c", str(folder / "pytest.ini"), "--thaw-table", *(args.paths or files), *args.also]
     if args.paths:  # which pytest names relative to the root, and not at all where they are outside
         arguments.append(f"--rootdir={_common_folder(args.paths)}")

@@ -7,18 +7,20 @@ import concurrent.futures
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
+from harness.cell._catalog import shipped
 from harness.cell.outcome._results import make_ready
 from harness.control._exit import Exit, Usage, help_texts
 from harness.control._matrix import add_selection, matrix_of, selected
+from harness.control._shipped import select_cases
 from harness.control.locks import SolverFailed
 from harness.control.stacks import Matrix, Stack
-from harness.control.sweep import Measured, Measurer, NotMeasured, Shard, is_done, ordered, room_needed, torch_of
+from harness.control.sweep import Measured, Measurer, NotMeasured, Shard, cases_left, ordered, room_needed, torch_of
 
 __all__ = ["add_to", "execute"]
 
@@ -30,12 +32,14 @@ def add_to(commands: Any) -> None:
         **help_texts(
             "Make the environment of each stack, run the suite in it, keep the verdicts, remove the environment. What "
             "was measured already by the lock that the stack has now is left alone, so an interrupted sweep goes on "
-            "where it was. It judges nothing: `thawcheck expect` does.",
+            "where it was, and where only some cases are new, only those are run. It judges nothing: "
+            "`thawcheck expect` does.",
             {Exit.OK: "every stack is measured", Exit.DIFFERS: "", Exit.FAILED: "a stack could not be measured"},
         ),
     )
     add_selection(parser)
     parser.add_argument("--again", action="store_true", help="measure also what is measured")
+    parser.add_argument("--case", action="append", metavar="NAME", help="only this case; may be given again")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="stacks under way at once (default: 1)")
     parser.add_argument("--shard", metavar="I/N", default="1/1", help="only part I of N, as in 2/5")
     parser.add_argument("--into", type=Path, metavar="DIR", help="where to keep it (default: matrix/observed)")
@@ -60,13 +64,16 @@ def execute(args: argparse.Namespace) -> Exit:
         raise Usage(
             f"{', '.join(dev)}: a dev stack has no lock, and what it gives holds for a day: tox run -e {dev[0]}"
         )
-    todo = [stack for stack in stacks if args.again or not is_done(matrix, stack, into)]
+    asked = [case.name for case in select_cases(args.case)]
+    cases = {stack.name: asked if args.again else _both(asked, cases_left(matrix, stack, into)) for stack in stacks}
+    todo = [stack for stack in stacks if cases[stack.name]]
     print(f"{len(stacks)} stacks, {len(stacks) - len(todo)} measured already, {len(todo)} to go", flush=True)
     needed = room_needed(matrix, todo, args.jobs) if todo else 0
     free = shutil.disk_usage(matrix.folder).free
     if args.dry_run:
         for stack in todo:
-            print(f"  {stack.name}")
+            some = cases[stack.name]
+            print(f"  {stack.name}" + ("" if len(some) == len(shipped()) else f": {', '.join(some)}"))
         print(f"about {needed >> 30} GB of disk needed, {free >> 30} GB free")
         return Exit.OK
     if free < needed:
@@ -78,14 +85,22 @@ def execute(args: argparse.Namespace) -> Exit:
         make_ready(into / "any.jsonl")
     except OSError as error:
         raise Usage(f"nothing can be written to {into}: {error.strerror}") from None
-    return _Sweep(matrix, todo, Measurer(matrix, into, keep=args.keep), args.jobs).run() if todo else Exit.OK
+    measurer = Measurer(matrix, into, keep=args.keep)
+    return _Sweep(matrix, todo, cases, measurer, args.jobs).run() if todo else Exit.OK
+
+
+def _both(some: Sequence[str], others: Sequence[str]) -> list[str]:
+    return [one for one in some if one in others]
 
 
 class _Sweep:
     """Stacks one after another, or a few at once; groups of one torch after another."""
 
-    def __init__(self, matrix: Matrix, todo: Sequence[Stack], measurer: Measurer, jobs: int) -> None:
+    def __init__(
+        self, matrix: Matrix, todo: Sequence[Stack], cases: Mapping[str, list[str]], measurer: Measurer, jobs: int
+    ) -> None:
         self._todo = todo
+        self._cases = cases
         self._measurer = measurer
         self._jobs = jobs
         self._done = 0
@@ -99,7 +114,10 @@ class _Sweep:
             with concurrent.futures.ThreadPoolExecutor(self._jobs) as pool:
                 try:
                     for group in self._groups():
-                        asked = {pool.submit(self._measurer.measure, stack): stack for stack in group}
+                        asked = {
+                            pool.submit(self._measurer.measure, stack, self._cases[stack.name]): stack
+                            for stack in group
+                        }
                         for one in concurrent.futures.as_completed(asked):
                             self._tell(asked[one], one)
                         self._measurer.drop_caches()
@@ -116,6 +134,9 @@ class _Sweep:
             print(f"not measured: {', '.join(self._failed)}; run the same command again", file=sys.stderr)
             return Exit.FAILED
         return Exit.OK
+
+    def _submit(self, pool: concurrent.futures.ThreadPoolExecutor, stack: Stack) -> concurrent.futures.Future[Measured]:
+        return pool.submit(self._measurer.measure, stack, self._cases[stack.name])
 
     def _groups(self) -> list[list[Stack]]:
         groups: dict[Version, list[Stack]] = {}

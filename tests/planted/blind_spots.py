@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from harness.cell import Options, case
-from harness.cell.zoo._mlp import Mlp
 from harness.cell.models import mlp
+from harness.cell.zoo._mlp import Mlp
 from planted.scene import block_engine
 
 if TYPE_CHECKING:

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from harness.control.sweep._alone import NotMeasured
 from harness.control.sweep._measure import Measured, Measurer
-from harness.control.sweep._plan import Shard, is_done, ordered, room_needed, torch_of
+from harness.control.sweep._plan import Shard, cases_left, is_done, ordered, room_needed, torch_of
 
-__all__ = ["Measured", "Measurer", "NotMeasured", "Shard", "is_done", "ordered", "room_needed", "torch_of"]
+__all__ = [
+    "Measured",
+    "Measurer",
+    "NotMeasured",
+    "Shard",
+    "cases_left",
+    "is_done",
+    "ordered",
+    "room_needed",
+    "torch_of",
+]

@@ -11,7 +11,7 @@ from harness.cell.outcome._observed import Observed, Outcome
 from harness.cell.outcome._record import CaseRecord, Failure
 from harness.cell.outcome._verdict import PRECEDENCE, Verdict
 
-__all__ = ["condense"]
+__all__ = ["condense", "in_order"]
 
 _LONGEST = 240
 #: What differs from one run of the same thing to the next.
@@ -49,8 +49,13 @@ def condense(records: Iterable[CaseRecord], *, stack: str, lock: str) -> Observe
         found[0].device,
         lock,
         found[0].versions,
-        tuple(sorted(outcomes, key=lambda one: (one.case, one.variants[0].id))),
+        in_order(outcomes),
     )
+
+
+def in_order(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """As a file has them."""
+    return tuple(sorted(outcomes, key=lambda one: (one.case, one.variants[0].id)))
 
 
 def _place(record: CaseRecord) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import os
 import re
@@ -10,19 +11,20 @@ import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from harness import __version__
 from harness.cell._catalog import shipped
-from harness.cell.outcome._observed import Observed
+from harness.cell.outcome._observed import Observed, ObservedError, read_observed
 from harness.cell.outcome._record import CaseRecord
 from harness.cell.outcome._results import read_results
 from harness.control.locks import LockState, find_uv, state_of
 from harness.control.stacks import Matrix, Stack
 from harness.control.sweep._alone import NotMeasured, alone
-from harness.control.sweep._condense import condense
+from harness.control.sweep._condense import condense, in_order
 from harness.control.sweep._guard import guarded
 
 __all__ = ["Measured", "Measurer", "NotMeasured"]
@@ -37,6 +39,8 @@ class Measured:
     """What measuring a stack gave and took."""
 
     observed: Observed
+    #: the cases that were run this time
+    cases: Sequence[str]
     seconds: float
 
     @property
@@ -45,6 +49,8 @@ class Measured:
             return f"UNSOLVABLE: {self.observed.unsolvable}"
         counts: Counter[str] = Counter()
         for outcome in self.observed.outcomes:
+            if outcome.case not in self.cases:
+                continue
             counts[str(outcome.verdict)] += len(outcome.variants)
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
 
@@ -96,8 +102,8 @@ class Measurer:
             for process in self._running:
                 _end(process)
 
-    def measure(self, stack: Stack) -> Measured:
-        """Raises NotMeasured."""
+    def measure(self, stack: Stack, cases: Sequence[str]) -> Measured:
+        """Run some of the shipped cases, and keep what is known of the others.  Raises NotMeasured."""
         started = time.monotonic()
         lock, state = state_of(stack, self._matrix.lock(stack.name))
         if lock is None or state is not LockState.FRESH:
@@ -109,10 +115,10 @@ class Measurer:
                 self._write(observed)
             else:
                 with alone(self._work / f"{stack.name}.lock", stack.name) as mine:
-                    observed = self._run(stack, lock.answer, mine)
+                    observed = self._run(stack, lock.answer, mine, cases)
         except OSError as error:
             raise NotMeasured(f"{stack.name}: {error.filename or 'the disk'}: {error.strerror}") from None
-        return Measured(observed, time.monotonic() - started)
+        return Measured(observed, cases, time.monotonic() - started)
 
     def drop_caches(self) -> None:
         """Have uv forget the large packages that environments since the last call were made of."""
@@ -121,14 +127,15 @@ class Measurer:
         if heavy and not self._keep:
             subprocess.run([find_uv(), "cache", "clean", "--quiet", *sorted(heavy)], capture_output=True, check=False)
 
-    def _run(self, stack: Stack, lock: str, mine: int) -> Observed:
+    def _run(self, stack: Stack, lock: str, mine: int, cases: Sequence[str]) -> Observed:
         folder = self._work / stack.name
         results = folder / "results.jsonl"
         log = self._root / "results" / "sweep" / f"{stack.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)  # left by a sweep that was killed
         # The suite alone, whose verdicts are kept; and not where people keep their own results.
-        suite = f"thawcheck suite --stack {stack.name} --results {results} -- --tb=no -q"
+        some = "".join(f" --case {name}" for name in cases) if len(cases) < len(shipped()) else ""
+        suite = f"thawcheck suite --stack {stack.name} --results {results}{some} -- --tb=no -q"
         command = ["sh", str(self._root / "toxw"), "run", "-e", stack.name, "--workdir", str(folder)]
         command += ["--installpkg", str(self._wheel), "--colored", "no", "-x", f"testenv.commands={suite}"]
         try:
@@ -140,8 +147,8 @@ class Measurer:
             if not results.exists():
                 raise NotMeasured(f"{stack.name}: no results, tox left with {status}; {_end_of(log)}")
             records = _records(stack, results)
-            self._check_whole(stack, records, status, log)
-            observed = _condensed(stack, records, lock)
+            self._check_whole(stack, cases, records, status, log)
+            observed = self._with_known(_condensed(stack, records, lock))
             self._write(observed, results, log.with_suffix(".jsonl"))
         finally:
             if not self._keep:
@@ -160,9 +167,29 @@ class Measurer:
                 kept = f"; its results are in {refuge}"
             raise NotMeasured(f"{observed.stack}: cannot be written to {path}: {error.strerror}{kept}") from None
 
-    def _check_whole(self, stack: Stack, records: list[CaseRecord], status: int, log: Path) -> None:
+    def _with_known(self, fresh: Observed) -> Observed:
+        """With what was measured before of other shipped cases, by the same lock."""
+        try:
+            known = read_observed(self._into / f"{fresh.stack}.jsonl")
+        except ObservedError:  # not there, most often
+            return fresh
+        if (known.lock, known.versions, known.device) != (fresh.lock, fresh.versions, fresh.device):
+            return fresh
+        measured = {one.case for one in fresh.outcomes}
+        wanted = {(case.name, options) for case in shipped() for options in case.variants}
+        kept = [
+            dataclasses.replace(one, variants=variants)
+            for one in known.outcomes
+            if one.case not in measured
+            and (variants := tuple(each for each in one.variants if (one.case, each) in wanted))
+        ]
+        return dataclasses.replace(fresh, outcomes=in_order([*fresh.outcomes, *kept]))
+
+    def _check_whole(
+        self, stack: Stack, cases: Sequence[str], records: list[CaseRecord], status: int, log: Path
+    ) -> None:
         """Raises NotMeasured where a variant is missing: a hole would look like a verdict that went away."""
-        wanted = {f"{case.name}[{options.id}]" for case in shipped() for options in case.variants}
+        wanted = {f"{case.name}[{options.id}]" for case in shipped() if case.name in cases for options in case.variants}
         missing = sorted(wanted - {record.id for record in records})
         if missing:
             few = ", ".join(missing[:3])

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from harness.cell._catalog import shipped
 from harness.cell.outcome._observed import ObservedError, read_observed
 from harness.control.locks import LockState, state_of
 from harness.control.stacks import Matrix, Stack
 
-__all__ = ["Shard", "is_done", "ordered", "room_needed", "torch_of"]
+__all__ = ["Shard", "cases_left", "is_done", "ordered", "room_needed", "torch_of"]
 
 _GIGABYTE = 1 << 30
 #: An environment with its part of uv's cache: torch for CPU, and torch with the CUDA packages it pins.
@@ -54,16 +55,31 @@ def torch_of(matrix: Matrix, stack: Stack) -> Version:
     return Version((lock and lock.versions.get("torch")) or "0")
 
 
-def is_done(matrix: Matrix, stack: Stack, into: Path | None = None) -> bool:
-    """Whether it was measured, into a folder or the matrix itself, by the lock that it has now."""
+def cases_left(matrix: Matrix, stack: Stack, into: Path | None = None) -> list[str]:
+    """The cases that were not measured, or not in every variant, by the lock that the stack has now.
+
+    :param into: look there, instead of into the matrix itself.
+    """
     lock, state = state_of(stack, matrix.lock(stack.name))
     path = into / f"{stack.name}.jsonl" if into else matrix.observed(stack.name)
+    everything = [case.name for case in shipped()]
     if lock is None or state is not LockState.FRESH or not path.exists():
-        return False
+        return everything
     try:
-        return read_observed(path).lock == lock.answer
+        found = read_observed(path)
     except ObservedError:
-        return False
+        return everything
+    if found.lock != lock.answer:
+        return everything
+    if found.unsolvable:
+        return []
+    there = found.key()
+    return [case.name for case in shipped() if any((case.name, one.id) not in there for one in case.variants)]
+
+
+def is_done(matrix: Matrix, stack: Stack) -> bool:
+    """Whether nothing of it is left to measure."""
+    return not cases_left(matrix, stack)
 
 
 def room_needed(matrix: Matrix, stacks: Sequence[Stack], jobs: int) -> int:

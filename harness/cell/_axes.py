@@ -1,0 +1,35 @@
+"""The settings of a variant as command-line options, the same for every program of ours."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import Any
+
+from harness.cell._options import Options
+
+__all__ = ["add_axes", "asked_axes"]
+
+_HELP = {
+    "stage": (int, "N", "ZeRO stage, 0 to 3"),
+    "model": (str, "NAME", "tiny_llama, mlp, ..."),
+    "init": (str, "HOW", "plain or zero_init"),
+    "persistence": (str, "HOW", "zero or default"),
+    "precision": (str, "HOW", "fp32 or bf16"),
+    "checkpointing": (str, "HOW", "none, reentrant or non_reentrant"),
+    "offload": (str, "HOW", "none or cpu"),
+    "accumulation": (int, "N", "micro-batches per optimizer step"),
+    "clipping": (float, "NORM", "largest gradient norm, 0 for none"),
+}
+
+
+def add_axes(parser: argparse.ArgumentParser) -> None:
+    """One option for each setting."""
+    for axis, (convert, metavar, text) in _HELP.items():
+        parser.add_argument(f"--{axis}", type=convert, metavar=metavar, help=text)
+
+
+def asked_axes(args: argparse.Namespace) -> dict[str, Any]:
+    """Those that were given."""
+    axes = [one.name for one in dataclasses.fields(Options)]
+    return {axis: getattr(args, axis) for axis in axes if getattr(args, axis) is not None}
