@@ -12,6 +12,7 @@ from harness.cell._catalog import shipped
 from harness.cell.outcome._expect import Expectations
 
 ROOT: Final = Path(__file__).parents[1]
+FIRST: Final = ("harness.cases.core", "harness.cases.roads")
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
 LATEST: Final = dict(
     re.findall(r"^([\w-]+)==(\S+)", (ROOT / "matrix/locks/latest.txt").read_text(encoding="utf-8"), re.MULTILINE)
@@ -47,13 +48,14 @@ def record_of(case: Case, options: Options) -> CaseRecord:
 
 
 def test_the_table_is_the_measured_one() -> None:
-    """Each case has its row, and each cell is the verdict that runs of ``latest`` are held to."""
+    """Each case of the first two files has its row, and each cell is the verdict that ``latest`` is held to."""
     block = README.partition("<!-- measured")[2].partition("<!-- end of measured")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if "|" in line]
     found = {row[0]: row[1:] for row in rows[2:]}
 
     expectations = Expectations.load(ROOT / "matrix/expected")
-    wanted = {f"{case.recipe}, {case.moment}": expected_cells(case, expectations) for case in shipped()}
+    first = [case for case in shipped() if case.module in FIRST]
+    wanted = {f"{case.recipe}, {case.moment}": expected_cells(case, expectations) for case in first}
     assert found == wanted
 
 

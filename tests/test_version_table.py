@@ -135,8 +135,8 @@ def test_what_the_stacks_are_called_decides_no_column(
     ("arguments", "said"),
     [
         (["--check"], "--check says whether the tables of a file are fresh: give it by --update FILE"),
-        (["--update", "page.md", "--by", "era"], "--by and --stage are said by the marks in page.md; leave them out"),
-        (["--update", "page.md", "--stage", "1"], "--by and --stage are said by the marks in page.md; leave them out"),
+        (["--update", "page.md", "--by", "era"], "--by, --stage and --file are said by the marks in page.md; leave"),
+        (["--update", "page.md", "--stage", "1"], "--by, --stage and --file are said by the marks in page.md; leave"),
         (["--update", "page.md", "--check"], "page.md cannot be read: "),
     ],
 )
@@ -173,6 +173,25 @@ def test_a_page_is_written_whole_or_not_at_all(
     assert (folder / "link.md").is_symlink()
     assert "stale" not in page.read_text()
     assert page.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_table_may_be_of_some_files_of_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = {f"{case.recipe}, {case.moment}" for case in shipped() if case.module == "harness.cases.core"}
+    assert thawcheck("--file", "core") == 0
+    assert {*rows(capsys.readouterr().out)} - {"recipe, moment"} == first
+
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: by deepspeed, stage 3, of core -->\n<!-- end of table -->\n")
+    assert thawcheck("--update", str(page)) == 0
+    assert {*rows(page.read_text())} - {"recipe, moment"} == first
+
+    page.write_text(page.read_text().replace("of core", "of cor, rods"))
+    assert thawcheck("--update", str(page)) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"thawcheck: {page}: no file of cases is called 'cor'; did you mean 'core'?",
+        f"{page}: no file of cases is called 'rods'; did you mean 'roads'?",
+    ]
 
 
 @pytest.mark.usefixtures("folder")

@@ -7,15 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from harness.cell._kinds import KINDS
 from harness.cell._options import Options, grid
 
 if TYPE_CHECKING:
     from harness.cell._run import Run
 
 __all__ = ["Case", "LibraryMissing", "MalformedCase", "case"]
-
-#: Fault classes of the catalogue.  CONTROL marks a case that shows a thing is no fault.
-KINDS = (*"ABCDEFGHIJKLMNOPQ", "CONTROL")
 
 
 class MalformedCase(Exception):

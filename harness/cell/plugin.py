@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.cell._case import KINDS, Case, MalformedCase
+from harness.cell._case import Case, MalformedCase
+from harness.cell._kinds import KINDS
 from harness.cell.outcome._expect import ExpectationError
 from harness.cell.outcome._table import Label
 from harness.cell.plug import _settings

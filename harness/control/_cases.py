@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from harness.cell._case import KINDS
 from harness.cell._catalog import shipped
+from harness.cell._kinds import KINDS
 from harness.control._exit import Exit, Usage
 
 __all__ = ["add_to", "execute"]

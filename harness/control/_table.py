@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from harness.cell._case import Case
 from harness.cell._catalog import shipped
+from harness.cell._patterns import nearest
 from harness.cell.outcome._observed import Observed, ObservedError, load_all
 from harness.control._exit import Exit, Usage, help_texts
 from harness.control._matrix import add_folder, matrix_of
@@ -24,7 +25,8 @@ __all__ = ["add_to", "execute"]
 #: Shown of each era.
 _PACKAGES: Final = ("torch", "deepspeed", "transformers", "accelerate", "peft", "axolotl")
 _MARK: Final = re.compile(
-    r"(?P<head><!-- table: by (?P<by>\w+), stages? (?P<stages>[\d, ]+) -->\n).*?(?P<tail><!-- end of table -->)",
+    r"(?P<head><!-- table: by (?P<by>\w+), stages? (?P<stages>[\d, ]*\d)(?:, of (?P<files>[\w, ]+))? -->\n)"
+    r".*?(?P<tail><!-- end of table -->)",
     re.DOTALL,
 )
 
@@ -47,6 +49,9 @@ def add_to(commands: Any) -> None:
         "--stage", type=int, action="append", metavar="N", choices=range(4), help="ZeRO stage (default: 3)"
     )
     parser.add_argument(
+        "--file", action="append", metavar="NAME", help="only the cases of this file of harness/cases, as in core"
+    )
+    parser.add_argument(
         "--update", type=Path, metavar="FILE", help="rewrite each table of FILE between its marks instead"
     )
     parser.add_argument("--check", action="store_true", help="with --update: write nothing, exit 1 where FILE is stale")
@@ -57,15 +62,16 @@ def add_to(commands: Any) -> None:
 def execute(args: argparse.Namespace) -> Exit:
     if args.check and args.update is None:
         raise Usage("--check says whether the tables of a file are fresh: give it by --update FILE")
-    if args.update is not None and (args.by or args.stage):
-        raise Usage(f"--by and --stage are said by the marks in {args.update}; leave them out with --update")
+    if args.update is not None and (args.by or args.stage or args.file):
+        raise Usage(f"--by, --stage and --file are said by the marks in {args.update}; leave them out with --update")
+    cases = _cases_of(args.file or (), "--file")
     matrix = matrix_of(args)
     try:
         observed = load_all(matrix.folder / "observed")
     except ObservedError as error:
         raise Usage(str(error)) from None
     if args.update is None:
-        print(table(matrix, observed, args.by or "deepspeed", args.stage or [3]))
+        print(table(matrix, observed, args.by or "deepspeed", args.stage or [3], cases))
         return Exit.OK
     try:
         text = args.update.read_text(encoding="utf-8")
@@ -104,18 +110,33 @@ def updated(text: str, matrix: Matrix, observed: Mapping[str, Observed], name: s
 
     def anew(one: re.Match[str]) -> str:
         stages = [int(stage) for stage in re.findall(r"\d", one["stages"])]
-        return f"{one['head']}{table(matrix, observed, one['by'], stages)}\n{one['tail']}"
+        cases = _cases_of(re.findall(r"\w+", one["files"] or ""), name)
+        return f"{one['head']}{table(matrix, observed, one['by'], stages, cases)}\n{one['tail']}"
 
     return _MARK.sub(anew, text)
 
 
-def table(matrix: Matrix, observed: Mapping[str, Observed], by: str, stages: Sequence[int]) -> str:
+def _cases_of(files: Sequence[str], who: str) -> list[Case]:
+    """Those of some files of cases; of all where none is named.  Raises Usage."""
+    known = list(dict.fromkeys(_file_of(case) for case in shipped()))
+    if unknown := [one for one in files if one not in known]:
+        raise Usage("\n".join(f"{who}: no file of cases is called {one!r}; {nearest(one, known)}" for one in unknown))
+    return [case for case in shipped() if not files or _file_of(case) in files]
+
+
+def _file_of(case: Case) -> str:
+    return case.module.rpartition(".")[2]
+
+
+def table(
+    matrix: Matrix, observed: Mapping[str, Observed], by: str, stages: Sequence[int], cases: Sequence[Case]
+) -> str:
     """Markdown; a column for each stack of the axis that was observed."""
     columns = [(head, observed[stack.name]) for head, stack in _COLUMNS[by](matrix) if stack.name in observed]
     heads = " | ".join(head for head, _ in columns)
     lines = [f"| recipe, moment | {heads} |", f"|---|{'---|' * len(columns)}"]
     cells = [_cells(one, stages) for _, one in columns]
-    for case in shipped():
+    for case in cases:
         row = [cell.get(case.name, "-") for cell in cells]
         lines.append(f"| {_label(case)} | {' | '.join(row)} |")
     if by == "era":

@@ -17,6 +17,7 @@ from harness.control import (
     _lint,
     _lock,
     _merge,
+    _pages,
     _run,
     _stacks,
     _suite,
@@ -27,7 +28,7 @@ from harness.control._exit import Exit, Usage, help_texts
 
 __all__ = ["main"]
 
-_COMMANDS = (_cases, _run, _suite, _stacks, _discover, _lock, _sweep, _merge, _changes, _lint, _expect, _table)
+_COMMANDS = (_cases, _run, _suite, _stacks, _discover, _lock, _sweep, _merge, _changes, _lint, _expect, _table, _pages)
 
 
 def _parser() -> argparse.ArgumentParser:

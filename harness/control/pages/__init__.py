@@ -1,0 +1,8 @@
+"""Documentation that is made of the cases and of what was measured."""
+
+from __future__ import annotations
+
+from harness.control.pages._kind import kind_page, page_of
+from harness.control.pages._overview import overview
+
+__all__ = ["kind_page", "overview", "page_of"]

@@ -1,0 +1,134 @@
+"""``thawcheck pages``: a page for each kind, made of the cases and of what was measured."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harness.cell import Options, Verdict
+from harness.cell._catalog import shipped
+from harness.cell._kinds import KINDS
+from harness.cell.outcome._expect import Expectation
+from harness.cell.outcome._observed import Observed, Outcome
+from harness.control import cli
+from harness.control.pages import kind_page, page_of
+from harness.control.pages._measured import entry_line
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+NAIVE: Final = "unfreeze_more_after_engine"
+
+
+def pages(*arguments: str) -> int:
+    return int(cli.main(["pages", *arguments, "--matrix", str(ROOT / "matrix")]))
+
+
+def observed(stack: str, *outcomes: Outcome, unsolvable: str = "") -> Observed:
+    return Observed(stack, "1.0", "2026-11-30", "cpu", "0", {"python": "3.11.7"}, outcomes, unsolvable)
+
+
+def test_the_shipped_pages_say_what_the_cases_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pages(str(ROOT / "docs" / "kinds"), "--check") == 0, capsys.readouterr().out
+
+
+def test_pages_are_written_and_what_is_no_page_any_more_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pages(str(tmp_path)) == 0
+    kinds = [kind for kind in KINDS if any(case.kind == kind for case in shipped())]
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md", *map(page_of, kinds)}
+    assert pages(str(tmp_path), "--check") == 0
+    (tmp_path / "a.md").write_text("by hand")
+    (tmp_path / "z.md").write_text("of a kind that was")
+    capsys.readouterr()
+
+    assert pages(str(tmp_path), "--check") == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path / name} is not what the cases say; thawcheck pages {tmp_path}" for name in ("a.md", "z.md")
+    ]
+    assert pages(str(tmp_path)) == 0
+    assert capsys.readouterr().out == f"{len(kinds) + 1} pages, 1 of them changed\n"
+    assert pages(str(tmp_path), "--check") == 0
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert pages(str(tmp_path / "file" / "kinds")) == 2
+    told = f"thawcheck: {tmp_path / 'file' / 'kinds'}: Not a directory; run the command again\n"
+    assert capsys.readouterr().err == told
+
+
+def test_a_page_has_every_case_of_its_kind_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+    pages(str(tmp_path))
+    texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    heads = {name: set(re.findall(r"^## (\w+)$", text, re.MULTILINE)) for name, text in texts.items()}
+    for case in shipped():
+        assert case.name in heads[page_of(case.kind)]
+    for name, text in texts.items():
+        for page, anchor in re.findall(r"\]\(([\w.]*)#?(\w*)\)", text):
+            assert page in texts or not page
+            assert not anchor or anchor in heads[page or name]
+
+
+def test_a_section_says_what_was_measured() -> None:
+    some = Outcome(NAIVE, Verdict.TRAINS, (Options(model="mlp", stage=0),), 2)
+    others = Outcome(NAIVE, Verdict.NO_UPDATE, (Options(model="mlp", stage=1), Options(model="mlp", stage=2)), 2)
+    stacks = {
+        "latest": observed("latest", some, others),
+        "oldest": observed("oldest", unsolvable="no wheel"),
+        "bare": observed("bare"),
+    }
+
+    text = kind_page("C", stacks, [Expectation(Verdict.NO_UPDATE, NAIVE, {"stage": (1, 2)})])
+
+    row = next(line for line in text.splitlines() if line.startswith(f"| [`{NAIVE}`]"))
+    assert row.endswith("| 2 NO_UPDATE, 1 TRAINS | UNSOLVABLE |")
+    assert "14 variants, measured on 1 stack: 1 of 3 runs are TRAINS." in text
+    assert "\n- **NO_UPDATE** with stages 1 or 2\n" in text
+    assert "not measured yet" in text  # the other cases of the kind
+    assert "@case" not in text
+    assert f"\ndef {NAIVE}(run: Run) -> None:\n" in text
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        (Expectation(Verdict.TRAINS, "c"), "**TRAINS**"),
+        (
+            Expectation(
+                Verdict.RAISES,
+                "c",
+                {"stage": (3,), "model": ("mlp",)},
+                {"deepspeed": ">=0.14,<0.15", "axolotl": "absent"},
+                {"stacks": 2, "deepspeed": "0.14.1 to 0.14.5"},
+                moment="engine",
+                type="IndexError",
+            ),
+            (
+                "**RAISES** with stage 3, model mlp on deepspeed >=0.14, <0.15, axolotl absent "
+                "(seen on 2 stacks, deepspeed 0.14.1 to 0.14.5): `IndexError` on the way to `engine`"
+            ),
+        ),
+        (
+            Expectation(
+                Verdict.NO_UPDATE,
+                "c",
+                seen={"stacks": 1},
+                parameters=("a.*", "b"),
+                also={Verdict.FROZEN_DRIFT: ("d.*",)},
+            ),
+            "**NO_UPDATE** (seen on 1 stack): `a.*`, `b`; FROZEN_DRIFT: `d.*`",
+        ),
+    ],
+)
+def test_an_expectation_in_words(entry: Expectation, line: str) -> None:
+    assert entry_line(entry) == line
+
+
+def test_a_page_that_is_no_text_is_made_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.md").write_bytes(b"\xff\xfe")
+    assert pages(str(tmp_path)) == 0
+    assert capsys.readouterr().err == ""
+    assert pages(str(tmp_path), "--check") == 0
