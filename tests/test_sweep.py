@@ -249,6 +249,16 @@ def test_too_little_disk_is_refused(
     (here.root / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl").touch()
     assert room_needed(here.matrix, [here.matrix.stacks["latest"]], 1) == 5 << 30
     assert room_needed(here.matrix, [here.matrix.stacks["torch-2.2.1"]], 1) == 11 << 30
+    # uv's cache may be on another disk.
+    cache = here.root / "cache"
+    monkeypatch.setenv("UV_CACHE_DIR", str(cache / "not" / "there" / "yet"))
+    cache.mkdir()
+    free = {here.root / "matrix": 99 << 30, cache: 6 << 30}
+    monkeypatch.setattr(shutil, "disk_usage", lambda one: usage._replace(free=free[one]))
+    assert f" 6 GB free at {cache}; free some" in refused(capsys, "torch-2.2.1")
+    free[cache] = 11 << 30
+    monkeypatch.setattr("harness.control._sweep._Sweep.run", lambda _: Exit.OK)
+    assert main(["sweep", "torch-2.2.1"]) == Exit.OK
     assert here.ran() == []
 
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from harness.cell.outcome._results import make_ready
 from harness.control._exit import Exit, Usage, help_texts
 from harness.control._matrix import add_selection, matrix_of, selected
 from harness.control._shipped import select_cases
-from harness.control.locks import SolverFailed
+from harness.control.locks import SolverFailed, cache_folder
 from harness.control.stacks import Matrix, Stack
 from harness.control.sweep import Measured, Measurer, NotMeasured, Shard, cases_left, ordered, room_needed, torch_of
 
@@ -69,7 +70,13 @@ def execute(args: argparse.Namespace) -> Exit:
     todo = [stack for stack in stacks if cases[stack.name]]
     print(f"{len(stacks)} stacks, {len(stacks) - len(todo)} measured already, {len(todo)} to go", flush=True)
     needed = room_needed(matrix, todo, args.jobs) if todo else 0
-    free = shutil.disk_usage(matrix.folder).free
+    try:
+        # The environments are made here, and uv keeps what they are made of in its cache.
+        places = [matrix.folder.resolve(), cache_folder()]
+    except SolverFailed as error:
+        print(f"thawcheck: {error}", file=sys.stderr)
+        return Exit.FAILED
+    free, place = min(((shutil.disk_usage(one).free, one) for one in places), key=itemgetter(0))
     if args.dry_run:
         for stack in todo:
             some = cases[stack.name]
@@ -79,7 +86,7 @@ def execute(args: argparse.Namespace) -> Exit:
     if free < needed:
         raise Usage(
             f"the sweep needs about {needed >> 30} GB of disk for {args.jobs} stacks at once and uv's cache, and there "
-            f"are {free >> 30} GB free at {matrix.folder.resolve()}; free some, or set UV_TORCH_BACKEND=cpu"
+            f"are {free >> 30} GB free at {place}; free some, or set UV_TORCH_BACKEND=cpu"
         )
     try:
         make_ready(into / "any.jsonl")

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.control.locks._file import Lock
 from harness.control.stacks._stack import Stack, normalize
 
-__all__ = ["SolverFailed", "find_uv", "solve"]
+__all__ = ["SolverFailed", "cache_folder", "find_uv", "solve"]
 
 #: torch pins these exactly by itself where its build wants them; a CPU build wants none.
 _OF_TORCHS_BUILD = re.compile(r"nvidia-.*|triton|cuda-.*")
@@ -51,6 +51,15 @@ def find_uv() -> str:
     if found is None:
         raise SolverFailed("there is no uv: install it (`pip install uv`), or run through ./toxw")
     return found
+
+
+def cache_folder() -> Path:
+    """Where uv keeps packages, or the folder nearest to it that exists yet.  Raises SolverFailed."""
+    done = subprocess.run([find_uv(), "cache", "dir"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SolverFailed(f"uv does not say where its cache is: {_short(done.stderr)}")
+    folder = Path(done.stdout.strip()).resolve()
+    return next(one for one in (folder, *folder.parents) if one.exists())
 
 
 def solve(stack: Stack, root: Path, uv: str) -> Lock:
