@@ -14,6 +14,7 @@ from harness.control import (
     _changes,
     _discover,
     _expect,
+    _explore,
     _lint,
     _lock,
     _merge,
@@ -28,7 +29,22 @@ from harness.control._exit import Exit, Usage, help_texts
 
 __all__ = ["main"]
 
-_COMMANDS = (_cases, _run, _suite, _stacks, _discover, _lock, _sweep, _merge, _changes, _lint, _expect, _table, _pages)
+_COMMANDS = (
+    _cases,
+    _run,
+    _suite,
+    _explore,
+    _stacks,
+    _discover,
+    _lock,
+    _sweep,
+    _merge,
+    _changes,
+    _lint,
+    _expect,
+    _table,
+    _pages,
+)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     mine, rest = (given[: given.index("--")], given[given.index("--") + 1 :]) if "--" in given else (given, [])
     parser = _parser()
     args = parser.parse_args(mine)
-    if rest and args.execute is not _suite.execute:
-        parser.error(f"only `suite` passes arguments on to pytest, found {' '.join(rest)!r} after `--`")
+    if rest and args.execute not in (_suite.execute, _explore.execute):
+        parser.error(f"only `suite` and `explore` pass arguments on to pytest, found {' '.join(rest)!r} after `--`")
     args.pytest_arguments = rest
     # A scheduler's or CI's way to cancel; what runs is ended and a line said, as on Ctrl-C.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
