@@ -32,6 +32,7 @@ def test_a_declaration_needs_nothing_but_its_kind() -> None:
     assert (made.name, made.kind, made.world, made.deadline, made.refs) == ("some_case", "A", 2, None, ())
     assert made.recipe == "some case"
     assert made.summary == "What it shows."
+    assert made.why == "And why."
     assert made.path == __file__
     assert made.module == __name__
     assert list(made.variants) == list(grid(("tiny_llama", "mlp"), (0, 1, 2, 3)))
@@ -45,6 +46,7 @@ def test_a_declaration_keeps_what_it_is_given() -> None:
         moment="before the engine",
         happens="It fails.",
         instead="Do not.",
+        cure="another",
         refs=["one/two#3"],
         world=3,
         deadline=2.5,
@@ -52,11 +54,12 @@ def test_a_declaration_keeps_what_it_is_given() -> None:
         needs=["peft"],
     )
 
-    assert (made.recipe, made.moment, made.happens, made.instead) == (
+    assert (made.recipe, made.moment, made.happens, made.instead, made.cure) == (
         "freeze all",
         "before the engine",
         "It fails.",
         "Do not.",
+        "another",
     )
     assert (made.refs, made.world, made.deadline, made.variants) == (("one/two#3",), 3, 2.5, variants)
     assert made.needs == ("peft",)
@@ -81,6 +84,9 @@ def test_a_declaration_keeps_what_it_is_given() -> None:
         ({"variants": [Options(clipping=float("nan"))]}, "clipping must be a norm, 0 for none, found nan"),
         ({"variants": [Options(precision="bf8")]}, "no precision is called 'bf8'; did you mean 'bf16'?"),  # type: ignore[arg-type]
         ({"variants": [Options(init="zero")]}, "no init is called 'zero'; did you mean 'zero_init'?"),  # type: ignore[arg-type]
+        ({"variants": [Options(checkpointing="all")]}, "no checkpointing is called 'all'; "),  # type: ignore[arg-type]
+        ({"variants": [Options(offload="disk")]}, "no offload is called 'disk'; "),  # type: ignore[arg-type]
+        ({"variants": [Options(stage=0, offload="cpu")]}, "stage 0 has no optimizer state to offload; "),
         ({"variants": [Options(persistence="all")]}, "no persistence is called 'all'; "),  # type: ignore[arg-type]
     ],
     ids=lambda one: next(iter(one)) if isinstance(one, dict) else None,
@@ -129,10 +135,16 @@ def test_a_variant_is_found_by_what_it_has() -> None:
         (Options(model="mlp", stage=1), "mlp-z1"),
         (Options(init="zero_init", persistence="default"), "tiny_llama-z3-zero_init-persist_default"),
         (Options(stage=2, precision="bf16", accumulation=4, clipping=0.5), "tiny_llama-z2-bf16-accum4-clip0.5"),
+        (
+            Options(stage=1, checkpointing="non_reentrant", offload="cpu"),
+            "tiny_llama-z1-ckpt_non_reentrant-offload_cpu",
+        ),
+        (Options(model="mlp", stage=0, precision="bf16", checkpointing="reentrant"), "mlp-z0-bf16-ckpt_reentrant"),
     ],
 )
 def test_a_variant_is_named_by_what_matters(options: Options, expected: str) -> None:
     assert options.id == expected
+    assert Options.from_id(expected) == options
     assert Options(**options.as_dict()) == options
 
 

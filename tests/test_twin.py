@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from honest_run import Small, micro, start_of, twin_of
+from torch import nn
 
 from harness.cell import Group, Hyper
 from harness.cell.oracle._observer import Micro
@@ -195,6 +196,102 @@ def test_parameters_without_decay_are_told_by_name() -> None:
     for name, start in start_of(0).items():
         decay = 0.0 if name == "first.bias" else 0.5
         assert_close(twin.masters[name], start - 0.1 * (twin.grads[name] + decay * start))
+
+
+def test_a_group_has_its_own_rate_and_decay() -> None:
+    """What is in none has those of the rest; the first that names a parameter has it."""
+    split = (Group("last.*", lr=0.2), Group(["last.weight", "first.*"], lr=0.3, weight_decay=0.0), Group("none.*"))
+    twin = make(Hyper(optimizer="SGD", lr=0.1, weight_decay=0.5, split=split))
+
+    twin.step(shards_of(0, 1, 1), _ALL, {})
+
+    for name, start in start_of(0).items():
+        rate, decay = {"last": (0.2, 0.5), "first": (0.3, 0.0)}.get(name.partition(".")[0], (0.1, 0.5))
+        assert_close(twin.masters[name], start - rate * (twin.grads[name] + decay * start))
+
+
+def test_a_schedule_holds_for_every_group_and_for_what_joins_later() -> None:
+    hyper = Hyper(
+        optimizer="SGD",
+        lr=0.1,
+        weight_decay=0.0,
+        split=(Group("last.*", lr=0.4),),
+        schedule=lambda n: (1.0, 0.5, 0.0)[n],
+    )
+    twin = make(hyper)
+    intents = (frozenset({"last.bias"}), _ALL, _ALL)
+    for number, (intent, factor) in enumerate(zip(intents, (1.0, 0.5, 0.0), strict=True)):
+        before = {name: one.detach().clone() for name, one in twin.masters.items()}
+        twin.step(shards_of(number, 1, 1), intent, {})
+        for name in intent:
+            rate = factor * (0.4 if name.startswith("last.") else 0.1)
+            assert_close(twin.masters[name], before[name] - rate * twin.grads[name])
+
+
+@pytest.mark.parametrize("hyper", [_ADAMW, _SGD], ids=["AdamW", "SGD"])
+def test_rows_that_do_not_train_keep_still(hyper: Hyper) -> None:
+    """Decay and momentum of theirs, too; the others step as if all did."""
+    whole, twin, rows = make(hyper), make(hyper), slice(1, 3)
+    intent = frozenset({"second.weight"})
+    for number in range(3):
+        shards = shards_of(number, 2, 1)
+        whole.step(shards, intent, {})
+        twin.step(shards, intent, {}, {"second.weight": rows})
+        whole.follow({"second.weight": _mixed(twin, whole, rows)})
+
+    start, found = start_of(0)["second.weight"], twin.masters["second.weight"]
+    assert torch.equal(found[3:], start[3:])
+    assert torch.equal(found[:1], start[:1])
+    assert_close(found[rows], whole.masters["second.weight"][rows])
+    assert not twin.grads["second.weight"][3:].any()
+    assert twin.grads["second.weight"][rows].any()
+
+
+def _mixed(rest: Twin, inside: Twin, rows: slice) -> torch.Tensor:
+    weight = rest.masters["second.weight"].detach().clone()
+    weight[rows] = inside.masters["second.weight"].detach()[rows]
+    return weight
+
+
+def test_each_parameter_has_the_dtype_that_it_has_in_the_engine() -> None:
+    class Mixed(Small):
+        def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            hidden = torch.tanh(self.first(inputs)).bfloat16()
+            hidden = torch.tanh(self.second(hidden)).float() * self.scale
+            return nn.functional.mse_loss(self.last(hidden), targets)
+
+    twin = Twin(
+        Mixed,
+        start_of(0),
+        hyper=_ADAMW,
+        dtypes={"second.weight": torch.bfloat16, "second.bias": torch.bfloat16},
+        clipping=0.0,
+        device="cpu",
+        buffers={},
+    )
+
+    twin.step(shards_of(0, 2, 1), _ALL, {})
+
+    found = {name: one.dtype for name, one in twin._parameters.items()}
+    assert found == {name: torch.bfloat16 if "second" in name else torch.float32 for name in start_of(0)}
+    assert {one.dtype for one in twin.masters.values()} == {torch.float32}
+    assert {one.dtype for one in twin.grads.values()} == {torch.float32}
+
+
+def test_operations_are_cast_where_the_engine_casts_them() -> None:
+    seen = []
+
+    class Looking(Small):
+        def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            seen.append(self.first(inputs).dtype)
+            return super().forward(inputs, targets)
+
+    for autocast in (None, torch.bfloat16):
+        twin = Twin(
+            Looking, start_of(0), hyper=_ADAMW, dtypes={}, clipping=0.0, device="cpu", buffers={}, autocast=autocast
+        )
+        twin.step(shards_of(0, 1, 1), _ALL, {})
+    assert seen == [torch.float32, torch.bfloat16]
 
 
 def test_buffers_take_the_dtype_that_the_engine_gave_them() -> None:

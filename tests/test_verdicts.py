@@ -63,11 +63,21 @@ def assert_trains(record: CaseRecord, options: Options) -> None:
     assert HEADROOM * max(errors(record, "update_error")) <= tolerance.update
 
 
-@pytest.mark.parametrize(("case", "options"), each(clean.adamw, clean.sgd, clean.small_steps, clean.two_groups))
+@pytest.mark.parametrize(
+    ("case", "options"),
+    each(
+        clean.adamw,
+        clean.sgd,
+        clean.small_steps,
+        clean.two_groups,
+        clean.groups_of_their_own,
+        clean.checkpointed_or_offloaded,
+    ),
+)
 def test_a_clean_run_trains(launcher: ZygoteLauncher, case: Case, options: Options) -> None:
     record = measure(launcher, case, options)
 
-    if case is clean.two_groups:
+    if case in (clean.two_groups, clean.groups_of_their_own):
         assert record.verdict is Verdict.TRAINS, record.headline
         assert {one.group for one in record.parameters if one.intended} == {0, 1}
     else:
@@ -196,6 +206,7 @@ FAULTS = (
         "update",
     ),
     Fault(updates.weight_decay_lost, Verdict.WRONG_UPDATE, None, "step 1", _MOVED_WITHIN, _MOVED_ERROR, "update"),
+    Fault(updates.schedule_lost, Verdict.WRONG_UPDATE, None, "step 2", _MOVED_WITHIN, _MOVED_ERROR, "update"),
     Fault(
         updates.clipped_at_another_norm,
         Verdict.WRONG_UPDATE,

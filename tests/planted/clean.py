@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from harness.cell import Hyper, Options, case, freeze_except
+from harness.cell import Group, Hyper, Options, case, freeze_except
 from harness.cell.oracle._twin import Twin
 from planted.scene import COMPOSED, EVERYWHERE, FEW, SGD, block_engine, engine_given, head_apart
 
@@ -45,6 +45,31 @@ def two_groups(run: Run) -> None:
     parts = run.part("block") + run.part("head")
     freeze_except(model, parts)
     run.train(engine_given(run, model, head_apart(run, model)), intent=parts)
+
+
+@case(kind="CONTROL", variants=FEW)
+def groups_of_their_own(run: Run) -> None:
+    """Two optimizer groups whose rate and decay differ, under a schedule."""
+    model = run.model()
+    freeze_except(model, run.part("block") + run.part("head"))
+    head = Group(run.part("head"), lr=3e-3, weight_decay=0.0)
+    engine = run.engine(model, hyper=Hyper(split=(head,), schedule=lambda step: 1 / (1 + step)))
+    run.train(engine, intent=run.part("block") + run.part("head"), steps=3)
+
+
+@case(
+    kind="CONTROL",
+    variants=[
+        Options(stage=0, checkpointing="reentrant"),
+        Options(stage=3, init="zero_init", checkpointing="non_reentrant"),
+        Options(stage=3, model="mlp", checkpointing="non_reentrant", offload="cpu", accumulation=2),
+        Options(stage=1, model="mlp", precision="bf16", offload="cpu"),
+        Options(stage=2, offload="cpu", clipping=0.01),
+    ],
+)
+def checkpointed_or_offloaded(run: Run) -> None:
+    """Settings that change how a gradient or a step comes about, and not which it is."""
+    run.train(block_engine(run), intent=run.part("block"), steps=3)
 
 
 @case(kind="CONTROL", variants=[Options(model="mlp", stage=3, precision=p) for p in ("fp32", "bf16")])

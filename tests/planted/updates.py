@@ -50,6 +50,14 @@ def another_groups_learning_rate(run: Run) -> None:
 
 
 @case(kind="CONTROL", variants=FEW)
+def schedule_lost(run: Run) -> None:
+    """The engine keeps the rate that the schedule lowers: its first step is right, its second is not."""
+    engine = block_engine(run, hyper=Hyper())
+    run.hyper = Hyper(schedule=lambda step: 1.0 if step == 0 else 0.75)
+    run.train(engine, intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=FEW)
 def weight_decay_lost(run: Run) -> None:
     """The engine's optimizer has no weight decay, the declared one has."""
     declared, given = run.hyper, Hyper(weight_decay=0.0)
