@@ -165,6 +165,7 @@ def test_cases_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert late["refs"] == ["deepspeedai/DeepSpeed#5639", "deepspeedai/DeepSpeed#1767"]
     assert "mlp-z3-plain-persist_zero" in late["variants"]
     assert late["recipe"] == "freeze part, engine, unfreeze more"
+    assert {"why", "instead", "cure"} <= late.keys()
 
 
 def test_an_unknown_kind_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,7 +207,8 @@ def test_run_shows_every_parameter(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["run", "unfreeze_more_after_engine", "--model", "mlp", "--stage", "2", "--world", "1"]) == Exit.OK
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "unfreeze_more_after_engine[mlp-z2], world 1, cpu: NO_UPDATE"
-    assert lines[-1].startswith("as expected (core.toml:")
+    assert lines[-2].startswith("as expected (core.toml:")
+    assert lines[-1].startswith("instead: unfreeze before the engine is created")
 
 
 @pytest.mark.usefixtures("warm")

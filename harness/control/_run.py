@@ -16,6 +16,7 @@ from harness.cell.outcome._expect import ExpectationError, default_folder
 from harness.cell.outcome._nearby import default_observed
 from harness.cell.outcome._results import as_line
 from harness.cell.outcome._show import record_text
+from harness.cell.outcome._verdict import Verdict
 from harness.cell.plug._session import Session, Settings
 from harness.cell.ranks._device import DEVICES
 from harness.cell.ranks._launch import LauncherFailed
@@ -102,4 +103,7 @@ def _one(session: Session, case: Case, options: Options, args: argparse.Namespac
     else:
         advice = session.advice(case, options) if differences else ()
         print(record_text(outcome.record, differences, outcome.logs if args.show_logs else (), advice))
+        if case.instead and outcome.record.verdict not in (Verdict.TRAINS, Verdict.NOT_RUN):
+            cure = f" See: thawcheck run {case.cure}" if case.cure else ""
+            print(f"instead: {case.instead}{cure}")
     return Exit.DIFFERS if differences else Exit.OK
