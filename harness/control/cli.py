@@ -66,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     mine, rest = (given[: given.index("--")], given[given.index("--") + 1 :]) if "--" in given else (given, [])
     parser = _parser()
     args = parser.parse_args(mine)
-    if rest and args.execute not in (_suite.execute, _explore.execute):
-        parser.error(f"only `suite` and `explore` pass arguments on to pytest, found {' '.join(rest)!r} after `--`")
+    if rest and args.execute is not _suite.execute:
+        parser.error(f"only `suite` passes arguments on to pytest, found {' '.join(rest)!r} after `--`")
     args.pytest_arguments = rest
     # A scheduler's or CI's way to cancel; what runs is ended and a line said, as on Ctrl-C.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)

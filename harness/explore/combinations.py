@@ -1,22 +1,18 @@
-"""One generic case for each recipe, moment and optimizer; its variants are those that the environment asks for.
-
-Ranks import this file, too, so it works nothing out: `thawcheck explore` chooses, and hands over the choice.
-"""
+"""One generic case for each recipe, moment and optimizer; its variants are combinations that were chosen."""
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.cell import Case, Options, case, freeze_all_then_unfreeze, freeze_except, unfreeze
-from harness.explore.names import ASKED, HYPERS, parse
+from harness.cell._kinds import CONTROL
+from harness.explore.names import HYPERS, parse
 
 if TYPE_CHECKING:
     from harness.cell._run import Run
 
-__all__: list[str] = []
+__all__ = ["cases_of"]
 
 
 def _generic(recipe: str, moment: str, optimizer: str) -> Callable[[Run], None]:
@@ -58,19 +54,28 @@ def _thaw(recipe: str, run: Run, model: Any) -> tuple[str, ...]:
     return second
 
 
-def _cases() -> dict[str, Case]:
-    variants: dict[tuple[str, str, str], list[Options]] = defaultdict(list)
-    for text in os.environ.get(ASKED, "").split():
+def case_of(recipe: str, moment: str, optimizer: str, variants: Sequence[Options] | None = None) -> Case:
+    """The generic case."""
+    made = _generic(recipe, moment, optimizer)
+    return case(kind=CONTROL, recipe=recipe, moment=f"{moment}, {optimizer}", variants=variants)(made)
+
+
+def cases_of(chosen: Iterable[str]) -> Iterator[tuple[Case, Options]]:
+    """Each combination as a variant of its case, in their order."""
+    variants: dict[tuple[str, str, str], list[Options]] = {}
+    for text in chosen:
         *what, options = parse(text)
-        variants[what[0], what[1], what[2]].append(options)
-    made = (
-        case(kind="CONTROL", recipe=recipe, moment=f"{moment}, {optimizer}", variants=options)(
-            _generic(recipe, moment, optimizer)
-        )
-        for (recipe, moment, optimizer), options in variants.items()
-    )
-    return {one.name: one for one in made}
+        variants.setdefault((what[0], what[1], what[2]), []).append(options)
+    cases = {what: case_of(*what, options) for what, options in variants.items()}
+    for text in chosen:
+        recipe, moment, optimizer, options = parse(text)
+        yield cases[recipe, moment, optimizer], options
 
 
-# Ranks look a case up by its name in its module.
-globals().update(_cases())
+def __getattr__(name: str) -> Case:
+    """Ranks look a case up by its name in its module; which variants there are is nothing to them."""
+    try:
+        recipe, moment, optimizer, _ = parse(f"{name}[{Options().id}]")
+    except ValueError:
+        raise AttributeError(name) from None
+    return case_of(recipe, moment, optimizer)

@@ -8,15 +8,12 @@ from typing import Final
 
 from harness.cell import Hyper, Options
 
-__all__ = ["ASKED", "HYPERS", "MOMENTS", "RECIPES", "parse"]
-
-#: The variable with the combinations, as ``recipe__moment__optimizer[variant]`` with blanks between.
-ASKED: Final = "THAWCHECK_COMBINATIONS"
+__all__ = ["HYPERS", "MOMENTS", "RECIPES", "parse"]
 
 HYPERS: Final[Mapping[str, Hyper]] = {
     "adamw": Hyper(),
     "momentum": Hyper(optimizer="SGD", lr=0.1, momentum=0.9, weight_decay=0.1),
-    "plain_sgd": Hyper(optimizer="SGD", lr=0.1, weight_decay=0.0),
+    "plain_sgd": Hyper(optimizer="SGD", lr=1.0, weight_decay=0.0),
 }
 RECIPES: Final = ("exclusion", "literal_loop", "thaw_more", "switch")
 MOMENTS: Final = ("loaded", "engine", "stepped")
