@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from harness.cell import (
     Hyper,
@@ -18,7 +19,7 @@ from harness.cell import (
 )
 from harness.cell.models import tiny_llama
 from harness.drivers.axolotl import freeze_layers_except
-from harness.drivers.trainer import _arguments, at_train_begin, train_with_trainer
+from harness.drivers.trainer import _arguments, at_step_begin, at_train_begin, train_with_trainer
 
 if TYPE_CHECKING:
     import torch
@@ -70,6 +71,14 @@ def unfreezes_at_train_begin(run: Run) -> None:
     )
 
 
+@case(kind="CONTROL", variants=[Options(stage=0)])
+def rotates_blocks_at_step_begin(run: Run) -> None:
+    def block(step: int) -> tuple[str, ...]:
+        return run.part("other block" if step == 1 else "block")
+
+    train_with_trainer(run, callbacks=[at_step_begin(freeze_all_then_unfreeze, block)], intent=block, steps=3)
+
+
 @case(kind="A", variants=[Options(stage=stage) for stage in (1, 2, 3)])
 def freezes_all_before_the_trainer(run: Run) -> None:
     train_with_trainer(
@@ -109,6 +118,13 @@ def weighs_tokens(run: Run) -> None:
 @case(kind="CONTROL", variants=[Options(model="mlp", accumulation=2)])
 def averages_micro_batches(run: Run) -> None:
     train_with_trainer(run, freeze=lambda model: freeze_except(model, run.part("block")), intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[Options(model="mlp", stage=2)])
+def makes_no_engine(run: Run) -> None:
+    """As transformers 5.1.0: what accelerate prepares comes back as it was."""
+    with mock.patch("accelerate.Accelerator.prepare", lambda _, *given, **__: given if given[1:] else given[0]):
+        train_with_trainer(run, intent="*")
 
 
 @case(kind="CONTROL", variants=[Options(model="mlp", stage=0)])

@@ -75,6 +75,8 @@ class HonestRun:
     seed: int = 0
     #: a parameter that the steps with these numbers (from 1) leave where it is
     stuck: tuple[str, Sequence[int]] = ("", ())
+    #: of each step: the rows of parameters that train in part
+    rows: Sequence[Mapping[str, slice]] = ({},) * 3
 
     def __post_init__(self) -> None:
         self.start = start_of(self.seed)
@@ -83,15 +85,16 @@ class HonestRun:
         self.shards = [[[micro(10 * number + rank)] for rank in (0, 1)] for number, _ in enumerate(self.intents)]
         self.steps = []
         stuck, numbers = self.stuck
-        for number, (shards, intent) in enumerate(zip(self.shards, self.intents, strict=True), 1):
+        for number, (shards, intent, rows) in enumerate(zip(self.shards, self.intents, self.rows, strict=True), 1):
             before = self._weights(engine)
             kept = {stuck: engine.masters[stuck].detach().clone()} if number in numbers else {}
-            engine.step(shards, intent, {})
+            engine.step(shards, intent, {}, rows)
             engine.follow(kept)
             self.steps.append(
                 Step(
                     intent=intent,
                     micros=shards[0],
+                    rows=rows,
                     flags={name: name in intent for name in before},
                     groups={name: 0 if name in intent else None for name in before},
                     grads={name: engine.grads[name].clone() for name in intent},

@@ -67,6 +67,15 @@ def test_unfreezing_in_on_train_begin_is_silent_at_every_stage(launcher: ZygoteL
             assert one.moment == "step 1", one.name
 
 
+def test_a_callback_and_the_intent_may_change_with_every_step(launcher: ZygoteLauncher) -> None:
+    """Stage 0, where flags alone say who moves: a callback that is not called, or late, shows."""
+    record = _outcome(launcher, driver_cases.rotates_blocks_at_step_begin, Options(stage=0)).record
+    assert record.verdict is Verdict.TRAINS, record.headline
+    trained = {name.rpartition("layers.")[2][0] for name in _named(record, Verdict.TRAINS)}
+    assert trained == {"1", "2"}
+    assert len(_named(record, Verdict.TRAINS)) == 18
+
+
 @pytest.mark.parametrize("options", driver_cases.freezes_all_before_the_trainer.variants, ids=lambda one: one.id)
 def test_freezing_all_before_the_trainer_fails_when_the_engine_is_made(
     launcher: ZygoteLauncher, options: Options
@@ -90,6 +99,15 @@ def test_the_twin_weighs_micro_batches_as_the_trainer_does(
     launcher: ZygoteLauncher, case: Case, options: Options
 ) -> None:
     _only_the_block_trains(_outcome(launcher, case, options).record)
+
+
+def test_a_trainer_that_makes_no_engine_is_found_out(launcher: ZygoteLauncher) -> None:
+    case = driver_cases.makes_no_engine
+    record = _outcome(launcher, case, case.variants[0]).record
+    assert record.verdict is Verdict.RAISES
+    assert record.failure is not None
+    assert (record.failure.type, record.failure.moment, record.failure.ranks) == ("NoEngine", "loaded", [0, 1])
+    assert record.failure.message.startswith("the Trainer was to use DeepSpeed, has made no engine")
 
 
 def test_all_that_makes_no_sense_to_the_trainer_is_told_at_once(launcher: ZygoteLauncher) -> None:

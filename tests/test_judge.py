@@ -304,12 +304,38 @@ def test_a_master_that_drifts_where_none_should_is_a_drift() -> None:
     assert found.endswith(" in its fp32 master")
 
 
+def test_a_master_that_stays_where_training_left_it_does_not_drift() -> None:
+    all_of_it = frozenset({"second.weight", "scale"})
+    run = HonestRun("bf16", intents=(all_of_it, frozenset({"second.weight"}), frozenset({"second.weight"})))
+    for step in run.steps[1:]:
+        step.masters["scale"] = run.steps[0].masters["scale"]
+
+    assert only(run, "scale")[0] is Verdict.TRAINS
+
+    run.steps[2].masters["scale"] = run.steps[0].masters["scale"] * (1 + 1e-6)
+
+    assert only(run, "scale")[:2] == (Verdict.FROZEN_DRIFT, "step 3")
+
+
 @pytest.mark.parametrize(("name", "verdict"), [("scale", Verdict.WRONG_UPDATE), ("first.bias", Verdict.FROZEN_DRIFT)])
 def test_other_starting_weights_than_were_given_show_at_the_engine(name: str, verdict: Verdict) -> None:
     run = HonestRun()
     run.start[name] = run.start[name] + 0.5
 
     assert only(run, name) == (verdict, "engine", "other weights")
+
+
+def test_what_never_was_set_is_known_by_that_and_by_nothing_that_follows() -> None:
+    run = HonestRun()
+    run.first["scale"] = run.first["scale"] * _NAN
+    for step in run.steps:
+        for tensors in (step.before, step.weights, step.grads):
+            tensors["scale"] = tensors["scale"] * _NAN
+
+    # The others see no number either, in the run as in the twin; not asked here.
+    one = run.judged()["scale"]
+
+    assert (one.verdict, one.moment, one.found) == (Verdict.WRONG_UPDATE, "engine", "other weights")
 
 
 def test_a_parameter_attached_while_training_goes_on_is_no_part_of_the_twin() -> None:

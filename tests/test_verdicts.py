@@ -95,7 +95,7 @@ def test_a_clean_run_trains_on_any_number_of_ranks(launcher: ZygoteLauncher, opt
 
 
 def test_every_planted_variant_has_a_clean_run_beside_it() -> None:
-    run = {one for case in (clean.adamw, clean.sgd) for one in case.variants}
+    run = {one for case in (clean.adamw, clean.sgd, saved.both_names) for one in case.variants}
     planted = {one for fault in FAULTS for one in fault.case.variants}
 
     assert planted - run == set()
@@ -261,6 +261,22 @@ FAULTS = (
         "missing",
     ),
     Fault(
+        saved.renamed,
+        Verdict.SAVE_LOSS,
+        TRAINED,
+        "saved",
+        r"\(64, 32\) torch\.(?:float32|bfloat16) as trained",
+        r"missing, and 'module\.[\w.]+' there instead",
+    ),
+    Fault(
+        saved.other_name_dropped,
+        Verdict.SAVE_LOSS,
+        {"tied_llama": "model.embed_tokens.weight"},
+        "saved",
+        r"\(64, 32\) torch\.float32 as trained",
+        r"as 'lm_head\.weight': missing",
+    ),
+    Fault(
         saved.shape_changed,
         Verdict.SAVE_LOSS,
         TRAINED,
@@ -422,6 +438,20 @@ def test_a_drift_too_small_for_bf16_shows_in_the_master(launcher: ZygoteLauncher
 @pytest.mark.parametrize(("case", "options"), each(saved.whole, saved.trained_on_afterwards))
 def test_a_whole_file_gives_back_what_was_trained(launcher: ZygoteLauncher, case: Case, options: Options) -> None:
     assert_trains(measure(launcher, case, options), options)
+
+
+@pytest.mark.parametrize("options", saved.both_names.variants, ids=lambda one: one.id)
+def test_a_tied_weight_comes_back_under_both_its_names(launcher: ZygoteLauncher, options: Options) -> None:
+    record = measure(launcher, saved.both_names, options)
+
+    assert record.verdict is Verdict.TRAINS, record.headline
+    assert record.notes == []
+
+
+def test_what_no_one_asked_for_is_noted(launcher: ZygoteLauncher) -> None:
+    record = measure(launcher, saved.renamed, Options(stage=2))
+
+    assert record.notes == [f"came back, and no part of the model: module.{TRAINED['tiny_llama']}"]
 
 
 @pytest.mark.parametrize("options", saved.frozen_left_out.variants, ids=lambda one: one.id)

@@ -48,6 +48,7 @@ def literal_loop_before_engine(run: Run) -> None:
     happens="The engine cannot be created: no parameter is left to train when DeepSpeed builds its optimizer "
     "(stage 0 steps the model's own parameters, all of them, and trains).",
     instead="set every flag before the engine is created.",
+    cure="freeze_except_before_engine",
 )
 def freeze_all_engine_unfreeze(run: Run) -> None:
     """Everything is frozen when the engine is created, and unfrozen afterwards."""
@@ -66,6 +67,7 @@ def freeze_all_engine_unfreeze(run: Run) -> None:
     happens="Silent: the flag says True, a local gradient exists, and the weight never moves, since DeepSpeed "
     "fixed who trains when it built the engine.",
     instead="unfreeze before the engine is created, or create a new engine after unfreezing.",
+    cure="new_engine_after_unfreezing",
 )
 def unfreeze_more_after_engine(run: Run) -> None:
     """Train the head, and unfreeze a block once the engine exists: naive unfreezing."""
@@ -84,6 +86,7 @@ def unfreeze_more_after_engine(run: Run) -> None:
     happens="Stage 3 is silent: the newly trained part never moves, and the one frozen in its place decays. Stages 1 "
     "and 2 crash in backward, since no parameter that DeepSpeed reduces has a gradient any more.",
     instead="create a new engine for the new part.",
+    cure="new_engine_per_block",
 )
 def switch_part_after_engine(run: Run) -> None:
     """The head trains when the engine is created; then it is frozen and a block unfrozen."""
@@ -101,6 +104,7 @@ def switch_part_after_engine(run: Run) -> None:
     happens="What was asked for trains, but frozen weights shrink: their zero gradients still go through AdamW, "
     "whose decay needs no gradient.",
     instead="freeze before the engine is created.",
+    cure="freeze_except_before_engine",
 )
 def freeze_except_after_engine_decay(run: Run) -> None:
     """All trainable when the engine is created, then frozen; AdamW decays."""
@@ -117,6 +121,7 @@ def freeze_except_after_engine_decay(run: Run) -> None:
     happens="Trains, and the frozen rest stays put: with no decay and no momentum left over, a zero gradient "
     "makes a zero step. Optimizer memory for the frozen rest is still held.",
     instead="freeze before the engine is created.",
+    cure="freeze_except_before_engine",
 )
 def freeze_except_after_engine_no_decay(run: Run) -> None:
     """As with decay, with none."""
@@ -134,6 +139,7 @@ def freeze_except_after_engine_no_decay(run: Run) -> None:
     happens="Everything is frozen, and engine creation fails deep inside DeepSpeed with a message that names no "
     "pattern (stage 0 fails in backward).",
     instead="write the full name, from the first letter: `model.layers.1.` where `layers.1.` was written.",
+    cure="freeze_except_before_engine",
     models=("tiny_llama",),
 )
 def pattern_matches_nothing(run: Run) -> None:
@@ -151,6 +157,7 @@ def pattern_matches_nothing(run: Run) -> None:
     happens="Stage 3 hangs in backward; stages 1 and 2 go on and copy one rank's weights over another parameter's; "
     "at stage 0 the ranks' weights drift apart.",
     instead="choose on rank 0 and broadcast the choice, before the engine is created.",
+    cure="freeze_by_broadcast_choice",
     deadline=3.0,
 )
 def freeze_by_rank(run: Run) -> None:
@@ -168,6 +175,7 @@ def freeze_by_rank(run: Run) -> None:
     happens="Everything is frozen: a tied head is the embedding and has no name of its own, so a pattern for "
     "`lm_head` matches nothing.",
     instead="name the embedding, `model.embed_tokens.`.",
+    cure="tied_head_by_its_embedding",
     models=("tied_llama",),
 )
 def tied_head_by_its_own_name(run: Run) -> None:
@@ -229,6 +237,7 @@ def _expect_empty(run: Run, model: nn.Module, when: str, *, all_of_them: bool) -
     happens="Trains under ZeRO. At stage 0 the first step comes out a quarter short, and what trains decays once too "
     "often: when the engine is made, its bf16 optimizer takes a step of its own on zero gradients, which Adam counts.",
     instead="use stage 1 or higher for bf16.",
+    cure="bf16_under_zero",
     variants=[
         Options(model=model, stage=stage, precision="bf16") for model in ("tiny_llama", "mlp") for stage in range(4)
     ],

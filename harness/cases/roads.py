@@ -32,6 +32,7 @@ def trainer_freeze_except_before(run: Run) -> None:
     happens="Silent, as in a plain loop: the Trainer has made the engine before it calls the callback, and what is "
     "unfrozen there never moves; at stage 0 neither, since the Trainer gave its optimizer only what trained then.",
     instead="unfreeze before `trainer.train()`.",
+    cure="trainer_freeze_except_before",
     needs=("transformers", "accelerate"),
 )
 def trainer_callback_unfreezes(run: Run) -> None:
@@ -68,6 +69,7 @@ def axolotl_freeze_layers_except(run: Run) -> None:
     happens="Axolotl warns that all parameters are frozen and goes on; engine creation then fails deep inside "
     "DeepSpeed (stage 0 fails in backward).",
     instead="write the name from its first letter: Axolotl matches from the start.",
+    cure="axolotl_freeze_layers_except",
     models=("tiny_llama",),
     needs=("axolotl",),
 )
@@ -86,6 +88,7 @@ def axolotl_pattern_matches_nothing(run: Run) -> None:
     happens="As if the pattern matched nothing: Axolotl escapes every dot itself, and escapes an escaped one again, "
     "which then wants a backslash in the name.",
     instead="write plain dots.",
+    cure="axolotl_freeze_layers_except",
     models=("tiny_llama",),
     needs=("axolotl",),
 )

@@ -12,7 +12,7 @@ from harness.cell._options import Options, grid
 from harness.cell.models import Model
 from harness.cell.outcome._record import CaseRecord, Failure, ParameterVerdict
 from harness.cell.outcome._verdict import Verdict
-from harness.cell.recipes import freeze_all, freeze_all_then_unfreeze, freeze_except, unfreeze
+from harness.cell.recipes import freeze_all, freeze_all_then_unfreeze, freeze_except, train_rows, unfreeze
 
 __all__ = [
     "Case",
@@ -30,5 +30,6 @@ __all__ = [
     "freeze_all_then_unfreeze",
     "freeze_except",
     "grid",
+    "train_rows",
     "unfreeze",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,7 +15,10 @@ from harness.cell.oracle._partitions import fill_partition
 __all__ = ["checkpoint_activations", "give_weights", "under_zero_init"]
 
 
-def under_zero_init(build: Callable[[], torch.nn.Module], config: Mapping[str, Any]) -> torch.nn.Module:
+_T = TypeVar("_T")
+
+
+def under_zero_init(build: Callable[[], _T], config: Mapping[str, Any]) -> _T:
     """Each parameter is partitioned as soon as it exists; what is in it then is left open."""
     import deepspeed
 
@@ -36,8 +39,9 @@ def give_weights(
             continue
         if is_partitioned(one):
             fill_partition(one, start[name])
-        else:
+        elif one.shape == start[name].shape:
             one.copy_(start[name])
+        # Else someone copied a partition for the whole of it, and the run is to show what comes of that.
     for name, buffer in model.named_buffers():
         if name in start and id(buffer) not in but:
             buffer.copy_(start[name])

@@ -13,7 +13,7 @@ from harness.cell._options import Options, grid
 if TYPE_CHECKING:
     from harness.cell._run import Run
 
-__all__ = ["Case", "LibraryMissing", "MalformedCase", "case"]
+__all__ = ["Case", "JudgeFailed", "LibraryMissing", "MalformedCase", "NoEngine", "case"]
 
 
 class MalformedCase(Exception):
@@ -34,6 +34,10 @@ class JudgeFailed(Exception):
 
 class LibraryMissing(Exception):
     """What a case needs is not here, or is installed and cannot be imported: NOT_RUN, no finding."""
+
+
+class NoEngine(Exception):
+    """A library got as far as training and never made the DeepSpeed engine that it was asked for: RAISES."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from harness.cell._json import deepspeed_json
 from harness.cell._options import Init, Options
 from harness.cell._patterns import Patterns, as_patterns, nearest, select
 from harness.cell.models import Batch, Model, find_model
+from harness.cell.oracle._engine_facts import full_shape
 from harness.cell.oracle._judge import judge, judge_saved
 from harness.cell.oracle._observer import Observer, loss_of
 from harness.cell.oracle._tolerance import TOLERANCES
@@ -73,9 +74,9 @@ class Run:
         self._start: dict[str, torch.Tensor] = {}
         self._observer = Observer(self.reach)
         self._drawn = 0
-        #: what came back from disk, and what had been trained by then
         self._autocast: torch.dtype | None = None
-        self._saved: list[tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]] = []
+        #: what came back from disk, what had been trained by then, and in how many steps
+        self._saved: list[tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor], int]] = []
         self._notes: list[str] = []
         self._began = time.perf_counter()
         self._seconds: dict[str, float] = {}
@@ -96,6 +97,7 @@ class Run:
         *,
         under: Init | None = None,
         wrap: Callable[[Any], Any] = _as_it_is,
+        as_made: bool = False,
         load: Callable[[torch.nn.Module], torch.nn.Module | None] | None = None,
     ) -> Any:
         """Build the model: same starting weights on every rank and in the twin.
@@ -105,6 +107,7 @@ class Run:
         :param under: ``zero_init`` or ``plain``; by default the variant's.
         :param wrap: what is done to the model once it is built, outside ``zero.Init``: adapters put
             around it, say.  Parameters that it adds have the same starting weights everywhere, too.
+        :param as_made: leave what ``wrap`` adds as it was made, which shows where it was made wrong.
         :param load: for drivers whose library builds models by itself: gets the whole model, gives
             one with the same weights; None where it cannot and ``under`` is to be followed.
         """
@@ -118,17 +121,41 @@ class Run:
             start = _copies(reference)
             # A driver's library loads the model as it is before anything is put around it.
             model = load(reference) if load is not None else None
+            torch.manual_seed(self._seed)
             self._reference = wrap(reference)
         self._start = _copies(self._reference)
         if model is None:
             model = self._made(self._build, start, under)
         there = {id(one) for one in (*model.parameters(), *model.buffers())}
-        model = wrap(model)
-        give_weights(model, self._start, but=there)
+        with torch.random.fork_rng(devices=[]):
+            # What wrap draws is then the same as for the twin.
+            torch.manual_seed(self._seed)
+            model = wrap(model)
+        if not as_made:
+            give_weights(model, self._start, but=there)
         checkpoint_activations(model, self.options.checkpointing)
         model.train()
         self.reach("loaded")
         return model
+
+    def alter(self, model: Any, how: Callable[[Any], object], *, under: Init = "plain") -> None:
+        """Change a model that exists already, by ``how(model)``, and the twin's alike: attach, replace, tie.
+
+        Parameters that this adds have the same starting weights everywhere, and count as parts of the
+        model from the start.
+
+        :param under: ``zero_init``: what is added is partitioned as it is made.
+        """
+        there = {id(one) for one in (*model.parameters(), *model.buffers())}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed)
+            how(self._reference)
+            if self._partitions(under):
+                under_zero_init(lambda: how(model), self.config())
+            else:
+                how(model)
+        self._start = _copies(self._reference)
+        give_weights(model, self._start, but=there)
 
     def bystander(self, source: Model | Callable[[], torch.nn.Module], *, under: Init | None = None) -> Any:
         """Another model beside the one that is watched, with the same weights on every rank.
@@ -155,6 +182,7 @@ class Run:
         parameters: Any = None,
         client_optimizer: Any = None,
         client_scheduler: Any = None,
+        rescales: bool = False,
         **config: Any,
     ) -> Any:
         """``deepspeed.initialize`` on the model.
@@ -165,6 +193,7 @@ class Run:
         :param client_optimizer: one made by the case, in place of that of the JSON.
         :param client_scheduler: one made by the case; by default none, or what ``hyper`` schedules, made
             when the engine's optimizer is.
+        :param rescales: as for :meth:`watching`.
         :param config: changes to :meth:`config`.
         """
         import deepspeed
@@ -179,7 +208,10 @@ class Run:
         block = self.config(**config)
         if client_optimizer is not None:
             del block["optimizer"]
-        with self.watching():
+        autocast = block.get("torch_autocast", {})
+        if autocast.get("enabled"):
+            self._autocast = getattr(torch, autocast["dtype"])
+        with self.watching(rescales=rescales):
             engine, *_ = deepspeed.initialize(
                 model=model,
                 model_parameters=list(model.parameters()) if parameters is None else parameters,
@@ -231,7 +263,10 @@ class Run:
         trained = {name: one.float() for name, one in last.weights.items()} if masters else last.weights
         if masters:
             trained |= last.masters
-        self._saved.append((state, {name: trained[name] for name in select(trained, only)}))
+        self._saved.append((state, {name: trained[name] for name in select(trained, only)}, len(self._observer.steps)))
+        if strange := [key for key in state if key not in self._start]:
+            more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+            self.note(f"came back, and no part of the model: {strange[0]}{more}")
 
     def note(self, text: str) -> None:
         """Add a line to the record."""
@@ -240,11 +275,21 @@ class Run:
 
     # -- what drivers call -------------------------------------------------------------------
 
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Every parameter of the engine's model whole, as it is now, under all its names.  Collective."""
+        weights = self._observer.weights()
+        return weights | {other: weights[name] for name, others in self._other_names().items() for other in others}
+
     def reach(self, moment: str) -> None:
         """The run is on its way to ``moment``; counts as progress."""
         self._seconds[moment] = round(time.perf_counter() - self._began, 4)
         self.moment = moment
         self._tick(moment)
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether anyone made an engine yet, inside :meth:`watching`."""
+        return self._observer.attached
 
     @contextlib.contextmanager
     def watching(self, *, rescales: bool = False) -> Iterator[None]:
@@ -290,6 +335,10 @@ class Run:
             if not select(names, pattern):
                 faults.append(f"intent {pattern!r} matches no parameter; {nearest(pattern, names)}")
         faults += [f"rows of {name!r}: the intent does not name it" for name in rows if name not in chosen]
+        whole = {name: full_shape(one) for name, one in engine.module.named_parameters()}
+        for name, meant in rows.items():
+            if name in chosen and not range(*meant.indices(whole[name][0] if whole[name] else 0)):
+                faults.append(f"rows of {name!r}: {meant.start}:{meant.stop} is none of shape {whole[name]}")
         if dropping := sorted({type(one).__name__ for one in engine.module.modules() if _drops_out(one)}):
             # The twin cannot draw the same mask, and every gradient would look wrong.
             faults.append(f"the model drops out at random ({', '.join(dropping)}); build it with p=0")
@@ -337,11 +386,13 @@ class Run:
             tolerance=TOLERANCES[self.options.precision],
             apart=self._apart(),
         )
-        for state, trained in self._saved:
-            lost = judge_saved(state, trained)
+        other_names = self._other_names()
+        for state, trained, taken in self._saved:
+            lost = judge_saved(state, trained, known=self._start, other_names=other_names)
+            # What training on from there then does to a weight that came back wrong is no other fault.
             verdicts = [
                 dataclasses.replace(one, **vars(lost[one.name]))
-                if one.name in lost and one.verdict.value in ("TRAINS", "FROZEN")
+                if one.name in lost and (one.verdict.value in ("TRAINS", "FROZEN") or (one.step or 0) > taken)
                 else one
                 for one in verdicts
             ]
@@ -359,8 +410,18 @@ class Run:
     def _own_batch(self) -> Callable[[torch.Generator], Batch] | None:
         return self._spec.batch if self._build is self._spec.build else None
 
+    def _other_names(self) -> dict[str, list[str]]:
+        """Of each parameter that a state dict has more than once, all names but its first."""
+        names: dict[int, list[str]] = {}
+        for name, one in self._reference.named_parameters(remove_duplicate=False):
+            names.setdefault(id(one), []).append(name)
+        return {first: others for first, *others in names.values() if others}
+
+    def _partitions(self, init: Init) -> bool:
+        return init == "zero_init" and self.options.stage == 3
+
     def _made(self, build: Callable[[], torch.nn.Module], start: dict[str, torch.Tensor], under: Init | None) -> Any:
-        partitioned = (under or self.options.init) == "zero_init" and self.options.stage == 3
+        partitioned = self._partitions(under or self.options.init)
         model = under_zero_init(build, self.config()) if partitioned else build()
         give_weights(model, start)
         return model

@@ -72,6 +72,42 @@ def _build_mlp() -> torch.nn.Module:
     return Mlp()
 
 
+def _build_normed() -> torch.nn.Module:
+    from harness.cell.zoo._blocks import Blocks
+
+    return Blocks()
+
+
+def _build_reused() -> torch.nn.Module:
+    from harness.cell.zoo._blocks import Blocks
+
+    return Blocks(times=2)
+
+
+def _build_towers() -> torch.nn.Module:
+    from harness.cell.zoo._blocks import Towers
+
+    return Towers()
+
+
+def _build_deep_mlp() -> torch.nn.Module:
+    from harness.cell.zoo._mlp import Mlp
+
+    return Mlp(layers=12)
+
+
+def _build_branches() -> torch.nn.Module:
+    from harness.cell.zoo._branches import Branches
+
+    return Branches()
+
+
+def _build_experts() -> torch.nn.Module:
+    from harness.cell.zoo._experts import MoeMlp
+
+    return MoeMlp()
+
+
 def _mlp_batch(generator: torch.Generator) -> Batch:
     import torch
 
@@ -81,11 +117,18 @@ def _mlp_batch(generator: torch.Generator) -> Batch:
     }
 
 
+def _experts_batch(generator: torch.Generator) -> Batch:
+    import torch
+
+    return {**_mlp_batch(generator), "choice": torch.arange(4)}
+
+
 _LLAMA_PARTS = {
     "head": ("lm_head.*",),
     "embedding": ("model.embed_tokens.*",),
     "block": ("model.layers.2.*",),
     "other block": ("model.layers.1.*",),
+    "linears": ("model.layers.*.self_attn.*", "model.layers.*.mlp.*"),
 }
 
 #: Four Llama blocks, untied head: 39 parameters of 32 to 2,048 elements.
@@ -107,7 +150,55 @@ mlp = Model(
     },
 )
 
-MODELS: dict[str, Model] = {one.name: one for one in (tiny_llama, tied_llama, mlp)}
+_BLOCK_PARTS = {
+    "head": ("head.*",),
+    "embedding": ("body.stem.*",),
+    "block": ("body.layers.2.*",),
+    "other block": ("body.layers.1.*",),
+    "linears": ("body.layers.*.linear.*",),
+}
+
+#: Four blocks of a norm and a linear layer: what needs a frozen norm beside a layer that trains.
+normed = Model("normed", _build_normed, _mlp_batch, _BLOCK_PARTS)
+
+#: The same, each block run twice in a row.
+reused = Model("reused", _build_reused, _mlp_batch, _BLOCK_PARTS)
+
+#: Two stacks of two such blocks beside each other, their outputs added.
+towers = Model(
+    "towers",
+    _build_towers,
+    _mlp_batch,
+    {
+        "head": ("head.*",),
+        "block": ("language.layers.1.*",),
+        "vision": ("vision.*",),
+        "language": ("language.*",),
+    },
+)
+
+#: The same with twelve layers, so that one has a number which begins another's.
+deep_mlp = Model("deep_mlp", _build_deep_mlp, _mlp_batch, mlp.parts)
+
+#: A stem, a tower for images, four layers and a head; what of it runs is up to the batch.
+branches = Model(
+    "branches",
+    _build_branches,
+    _mlp_batch,
+    {"head": ("head.*",), "tower": ("tower.*",), "block": ("layers.2.*",), "other block": ("layers.1.*",)},
+)
+
+#: A router over four experts between two linear layers.
+experts = Model(
+    "experts",
+    _build_experts,
+    _experts_batch,
+    {"head": ("head.*",), "embedding": ("stem.*",), "experts": ("moe.experts.*",), "router": ("moe.router.*",)},
+)
+
+MODELS: dict[str, Model] = {
+    one.name: one for one in (tiny_llama, tied_llama, mlp, normed, reused, towers, branches, experts, deep_mlp)
+}
 
 
 def find_model(name: str) -> Model:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from harness.cell._patterns import Patterns, matches
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
-__all__ = ["freeze_all", "freeze_all_then_unfreeze", "freeze_except", "unfreeze"]
+__all__ = ["freeze_all", "freeze_all_then_unfreeze", "freeze_except", "train_rows", "unfreeze"]
 
 
 def freeze_except(model: nn.Module, keep: Patterns) -> None:
@@ -36,3 +37,15 @@ def freeze_all_then_unfreeze(model: nn.Module, train: Patterns) -> None:
     """The report's literal loop: everything off, then what matches on."""
     freeze_all(model)
     unfreeze(model, train)
+
+
+def train_rows(parameter: nn.Parameter, rows: slice) -> None:
+    """A gradient hook that leaves other rows nothing: element-wise freezing, as it is usually written."""
+
+    def only_those(gradient: torch.Tensor) -> torch.Tensor:
+        kept = gradient.clone()
+        kept[: rows.start] = 0
+        kept[rows.stop :] = 0
+        return kept
+
+    parameter.register_hook(only_those)  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from transformers import Trainer, TrainerCallback
 
 from harness.cell.oracle._observer import loss_of
 
-__all__ = ["AtTrainBegin", "BareLossTrainer", "deepspeed_on_cpu"]
+__all__ = ["AtStepBegin", "AtTrainBegin", "BareLossTrainer", "deepspeed_on_cpu"]
 
 
 def deepspeed_on_cpu() -> PartialState:
@@ -37,6 +37,16 @@ class AtTrainBegin(TrainerCallback):  # type: ignore[misc]  # transformers' type
 
     def on_train_begin(self, *_: Any, model: torch.nn.Module, **__: Any) -> None:
         self._action(model)
+
+
+class AtStepBegin(TrainerCallback):  # type: ignore[misc]  # as above
+    """Calls ``action`` with the number of the optimizer step, from 0, before each begins."""
+
+    def __init__(self, action: Callable[[torch.nn.Module, int], object]) -> None:
+        self._action = action
+
+    def on_step_begin(self, _: Any, state: Any, *__: Any, model: torch.nn.Module, **___: Any) -> None:
+        self._action(model, state.global_step)
 
 
 class BareLossTrainer(Trainer):  # type: ignore[misc]  # as above

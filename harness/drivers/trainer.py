@@ -16,15 +16,18 @@ What the Trainer does otherwise than a plain loop, and a case may be surprised b
 - Before 5.1.0 its learning-rate scheduler is made for its own two groups, of which DeepSpeed drops
   an empty one; a torch that compares the numbers (2.13.0 does, 2.2.2 does not) then raises at the
   first step.  So it is with ``lm_head`` alone: nothing that trains is without weight decay.
+- 5.1.0 makes no engine unless the DeepSpeed JSON has an ``optimizer`` or a ``scheduler``: it calls
+  ``accelerator.prepare`` for a ``DummyScheduler`` alone (trainer.py; 5.0.0 and 5.2.0 do not).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from harness.cell._case import MalformedCase
+from harness.cell._case import MalformedCase, NoEngine
 from harness.cell._hyper import Group
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from harness.cell._run import Run
     from harness.cell.models import Batch, Model
 
-__all__ = ["at_train_begin", "train_with_trainer"]
+__all__ = ["at_step_begin", "at_train_begin", "train_with_trainer"]
 
 Recipe = Callable[..., object]
 
@@ -44,8 +47,10 @@ _ARGUMENTS: dict[str, Any] = {
     # the twin has one constant rate, and torch's AdamW
     "lr_scheduler_type": "constant",
     "optim": "adamw_torch",
-    # a micro-batch of ours is one item of the data set
+    # a micro-batch of ours is one item of the data set, and the model takes all of it: older
+    # releases find no argument of that name in an adapted model's signature, and drop it
     "per_device_train_batch_size": 1,
+    "remove_unused_columns": False,
     # nothing on disk, on the network or on the terminal
     "save_strategy": "no",
     "logging_strategy": "no",
@@ -66,55 +71,101 @@ def at_train_begin(recipe: Recipe, *arguments: Any) -> Any:
     return AtTrainBegin(lambda model: recipe(model, *arguments))
 
 
+def at_step_begin(recipe: Recipe, arguments: Callable[[int], Any]) -> Any:
+    """A Trainer callback that applies ``recipe(model, arguments(n))`` in ``on_step_begin`` of step n,
+    counted from 0: how block rotation is usually written."""
+    from harness.drivers._trainer_parts import AtStepBegin
+
+    return AtStepBegin(lambda model, step: recipe(model, arguments(step)))
+
+
+def _as_it_is(model: Any) -> Any:
+    return model
+
+
 def train_with_trainer(
     run: Run,
     source: Model | Callable[[], torch.nn.Module] | None = None,
     *,
-    intent: Patterns,
+    intent: Patterns | Callable[[int], Patterns],
     freeze: Recipe | None = None,
+    wrap: Callable[[Any], Any] = _as_it_is,
     callbacks: Sequence[Any] = (),
     steps: int = 2,
     hyper: Hyper | None = None,
     batch: Callable[[torch.Generator], Batch] | None = None,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+    config: Mapping[str, Any] = MappingProxyType({}),
+    resume: bool = False,
 ) -> Any:
     """Build, freeze and train a model as a Trainer script does; gives the Trainer.
 
     :param source: as for ``run.model``.
     :param intent: patterns over parameter names: what is meant to train.  All else must stay.
+        A callable is asked for them at the start of every optimizer step, by its number from 0.
     :param freeze: called with the model before the Trainer exists.
+    :param wrap: as for ``run.model``.
     :param callbacks: given to the Trainer; the intent holds from after their ``on_train_begin``.
     :param steps: optimizer steps; each takes ``options.accumulation`` micro-batches.
     :param hyper: hyper-parameters, for the twin as well.
     :param batch: draws one micro-batch; by default the model's own.
+    :param arguments: training arguments beside, or in place of, those that every run has.
+    :param config: changes to the DeepSpeed JSON, as for ``run.config``.
+    :param resume: from the last checkpoint that an earlier call saved, and on from there; what
+        was trained by then must have come back.
     """
     from transformers import PreTrainedModel, Trainer
 
-    from harness.drivers._trainer_parts import AtTrainBegin, BareLossTrainer
+    from harness.drivers._trainer_parts import AtStepBegin, AtTrainBegin, BareLossTrainer
 
     if hyper is not None:
         run.hyper = hyper
     _refuse(run, steps)
+    if resume:
+        # The batches of the first steps are not drawn again, so there are none to skip.
+        arguments = {**arguments, "max_steps": _taken(run) + steps, "ignore_data_skip": True}
     # While arguments with a stage-3 config exist, transformers builds models under zero.Init.
-    early = _arguments(run, steps) if run.options.init == "zero_init" else None
-    model = run.model(source, load=lambda reference: _from_pretrained(run, reference))
+    early = _arguments(run, steps, config, **arguments) if run.options.init == "zero_init" else None
+    model = run.model(source, wrap=wrap, load=lambda reference: _from_pretrained(run, reference))
     if freeze is not None:
         freeze(model)
-    trainer = (Trainer if isinstance(model, PreTrainedModel) else BareLossTrainer)(
+
+    def begin(_: Any) -> None:
+        if not run.has_engine:
+            raise NoEngine("the Trainer was to use DeepSpeed, has made no engine, and would train each rank by itself")
+        if resume:
+            run.saved(run.weights())
+        run.intend(trainer.model_wrapped, intent(0) if callable(intent) else intent)
+
+    def begin_step(_: Any, step: int) -> None:
+        if callable(intent):
+            run.intend(trainer.model_wrapped, intent(step))
+
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    trainer = (Trainer if isinstance(inner, PreTrainedModel) else BareLossTrainer)(
         model=model,
-        args=early or _arguments(run, steps),
+        args=early or _arguments(run, steps, config, **arguments),
         train_dataset=_dataset(run, steps, batch),
         data_collator=_only,
-        callbacks=[
-            *callbacks,
-            AtTrainBegin(lambda _: run.intend(trainer.model_wrapped, intent)),
-        ],
+        callbacks=[*callbacks, AtTrainBegin(begin), AtStepBegin(begin_step)],
     )
     decayed = set(trainer.get_decay_parameter_names(model))
     undecayed = tuple(name for name, _ in model.named_parameters() if name not in decayed)
     run.hyper = dataclasses.replace(run.hyper, split=(*run.hyper.split, Group(undecayed, weight_decay=0.0)))
     with run.watching(rescales=True):
-        trainer.train()
+        trainer.train(resume_from_checkpoint=resume)
     return trainer
+
+
+def _taken(run: Run) -> int:
+    """How many optimizer steps the last checkpoint has behind it, as its name says."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    folder = run.folder / "trainer"
+    last = get_last_checkpoint(str(folder)) if folder.exists() else None
+    if last is None:
+        raise MalformedCase(f"case on {run.options.id}", "resume: no earlier call saved a checkpoint")
+    return int(last.rpartition("-")[2])
 
 
 def _refuse(run: Run, steps: int) -> None:
@@ -127,27 +178,30 @@ def _refuse(run: Run, steps: int) -> None:
         raise MalformedCase(f"case on {run.options.id}", *faults)
 
 
-def _arguments(run: Run, steps: int) -> Any:
+def _arguments(run: Run, steps: int, changes: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> Any:
     """The training arguments of this variant; the DeepSpeed JSON leaves to them what it can."""
     from transformers import TrainingArguments
 
-    config = run.config(gradient_accumulation_steps="auto", train_micro_batch_size_per_gpu="auto")
+    config = run.config(gradient_accumulation_steps="auto", train_micro_batch_size_per_gpu="auto", **changes)
     del config["optimizer"]  # the Trainer makes its own
     hyper = run.hyper
     arguments = TrainingArguments(
-        **_ARGUMENTS,
-        output_dir=str(run.folder / "trainer"),
-        deepspeed=config,
-        use_cpu=run.device == "cpu",
-        bf16=run.options.precision == "bf16",
-        max_steps=steps,
-        gradient_accumulation_steps=run.options.accumulation,
-        max_grad_norm=run.options.clipping,
-        learning_rate=hyper.lr,
-        weight_decay=hyper.weight_decay,
-        adam_beta1=hyper.betas[0],
-        adam_beta2=hyper.betas[1],
-        adam_epsilon=hyper.eps,
+        **{
+            **_ARGUMENTS,
+            "output_dir": str(run.folder / "trainer"),
+            "deepspeed": config,
+            "use_cpu": run.device == "cpu",
+            "bf16": run.options.precision == "bf16",
+            "max_steps": steps,
+            "gradient_accumulation_steps": run.options.accumulation,
+            "max_grad_norm": run.options.clipping,
+            "learning_rate": hyper.lr,
+            "weight_decay": hyper.weight_decay,
+            "adam_beta1": hyper.betas[0],
+            "adam_beta2": hyper.betas[1],
+            "adam_epsilon": hyper.eps,
+            **more,
+        }
     )
     if run.device == "cpu":
         from harness.drivers._trainer_parts import deepspeed_on_cpu

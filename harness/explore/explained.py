@@ -35,22 +35,99 @@ class Explanation:
         )
 
 
-#: Measured on the stack ``latest``.
+def _known(by: str, *verdicts: Verdict, type: str | None = None, **where: tuple[Any, ...]) -> list[Explanation]:  # noqa: A002
+    return [Explanation(by, verdict, where, type) for verdict in verdicts]
+
+
+_FREEZE: Final = ("exclusion", "literal_loop")
+
+#: Measured on the stack ``latest``.  What speaks of less comes first.
 EXPLANATIONS: Final = (
-    Explanation(
+    *_known(
+        "unfreeze_more_in_bf16", Verdict.NO_UPDATE, recipe=("thaw_more",), moment=_LATE, stage=(0,), precision=("bf16",)
+    ),
+    *_known(
+        "switch_part_in_bf16",
+        Verdict.NO_UPDATE,
+        Verdict.FROZEN_DRIFT,
+        recipe=("switch",),
+        moment=_LATE,
+        stage=(0,),
+        precision=("bf16",),
+    ),
+    # A step too small to show in a weight is no NO_UPDATE: then it is its local gradient that tells.
+    *_known(
         "unfreeze_more_after_engine",
         Verdict.NO_UPDATE,
-        {"recipe": ("thaw_more",), "moment": _LATE, "stage": _ZERO},
+        Verdict.WRONG_GRAD,
+        Verdict.WRONG_UPDATE,
+        recipe=("thaw_more",),
+        moment=_LATE,
+        stage=_ZERO,
     ),
-    Explanation("switch_part_after_engine", Verdict.NO_UPDATE, {"recipe": ("switch",), "moment": _LATE, "stage": (3,)}),
-    Explanation(
-        "switch_part_after_engine", Verdict.FROZEN_DRIFT, {"recipe": ("switch",), "moment": _LATE, "stage": (3,)}
+    *_known(
+        "switch_part_after_engine",
+        Verdict.NO_UPDATE,
+        Verdict.WRONG_GRAD,
+        Verdict.FROZEN_DRIFT,
+        recipe=("switch",),
+        moment=_LATE,
+        stage=(3,),
     ),
-    Explanation(
+    *_known(
         "switch_part_after_engine",
         Verdict.RAISES,
-        {"recipe": ("switch",), "moment": _LATE, "stage": (1, 2)},
         type="IndexError",
+        recipe=("switch",),
+        moment=_LATE,
+        stage=(1, 2),
+    ),
+    *_known(
+        "freeze_after_steps_offloaded",
+        Verdict.FROZEN_DRIFT,
+        recipe=_FREEZE,
+        moment=("stepped",),
+        offload=("cpu",),
+    ),
+    *_known(
+        "freeze_after_steps_sgd_momentum",
+        Verdict.FROZEN_DRIFT,
+        recipe=_FREEZE,
+        moment=("stepped",),
+        optimizer=("momentum",),
+        stage=_ZERO,
+    ),
+    *_known(
+        "freeze_after_steps_adamw",
+        Verdict.FROZEN_DRIFT,
+        recipe=_FREEZE,
+        moment=("stepped",),
+        optimizer=("adamw",),
+        stage=_ZERO,
+    ),
+    *_known(
+        "freeze_except_after_engine_decay",
+        Verdict.FROZEN_DRIFT,
+        recipe=_FREEZE,
+        moment=("engine",),
+        optimizer=("adamw", "momentum"),
+        stage=_ZERO,
+    ),
+    # Its optimizer's own step on zero gradients counts for Adam, and fills a momentum with decay.
+    *_known(
+        "freeze_except_in_bf16",
+        Verdict.WRONG_UPDATE,
+        Verdict.FROZEN_DRIFT,
+        optimizer=("adamw", "momentum"),
+        stage=(0,),
+        precision=("bf16",),
+    ),
+    *_known(
+        "reentrant_without_input_grads",
+        Verdict.RAISES,
+        type="AssertionError",
+        model=("mlp",),
+        checkpointing=("reentrant",),
     ),
 )
 

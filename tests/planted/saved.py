@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.distributed as dist
@@ -50,6 +50,28 @@ def trained_on_afterwards(run: Run) -> None:
 def tensor_dropped(run: Run) -> None:
     """A trained tensor is missing."""
     save_and_read(run, lambda state: state.pop(TRAINED[run.options.model]))
+
+
+@case(kind="CONTROL", variants=FEW)
+def renamed(run: Run) -> None:
+    """A trained tensor comes back under the name that a wrapper around the model would give it."""
+    name = TRAINED[run.options.model]
+    save_and_read(run, lambda state: state.update({f"module.{name}": state.pop(name)}))
+
+
+TIED: Final = (Options(model="tied_llama", stage=2), Options(model="tied_llama", init="zero_init"))
+
+
+@case(kind="CONTROL", variants=TIED)
+def both_names(run: Run) -> None:
+    """A tied weight comes back under both its names."""
+    save_and_read(run)
+
+
+@case(kind="CONTROL", variants=TIED)
+def other_name_dropped(run: Run) -> None:
+    """A tied weight comes back under the first of its names only, and a strict load would miss the other."""
+    save_and_read(run, lambda state: state.pop("lm_head.weight"))
 
 
 @case(kind="CONTROL", variants=FEW)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 
@@ -68,7 +69,12 @@ def judge(
     :param apart: per step, what of a parameter differs between ranks: ``gradient`` or ``weight``.
     :param first: weights when training began.
     :param start: the weights every rank and the twin were given.
+
+    Where parameters have other shapes than the twin's, theirs are the only verdicts: nothing else
+    can be compared.
     """
+    if misshapen := [name for name, one in first.items() if name in start and one.shape != start[name].shape]:
+        return [_misshapen(name, tuple(start[name].shape), steps[-1], shapes[name]) for name in misshapen]
     progress = {name: _Parameter(name, one, start.get(name)) for name, one in first.items()}
     for number, (step, seen) in enumerate(zip(steps, shards, strict=True), 1):
         masters = steps[number - 2].masters if number > 1 else {}
@@ -87,6 +93,25 @@ def judge(
     return [one.verdict(last, shapes[name]) for name, one in progress.items()]
 
 
+def _misshapen(
+    name: str, wanted: tuple[int, ...], last: Step, shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> ParameterVerdict:
+    intended = name in last.intent
+    return ParameterVerdict(
+        name=name,
+        verdict=Verdict.WRONG_UPDATE if intended else Verdict.FROZEN_DRIFT,
+        intended=intended,
+        flag=last.flags.get(name, False),
+        local_shape=list(shapes[0]),
+        full_shape=list(shapes[1]),
+        group=last.groups.get(name),
+        moment="engine",
+        expected=f"shape {wanted}, as the twin's",
+        found=f"shape {shapes[1]}",
+        step=0,
+    )
+
+
 class _Parameter:
     """The running judgement on one parameter; the first fault that outranks others stays."""
 
@@ -103,8 +128,10 @@ class _Parameter:
         self._last = first
         self._last_master = first.float()
         self._still = True
-        #: rows that are meant to train, where not all are, and which have moved
+        #: the rows that are meant to train in the step that is looked at, where not all are
         self._rows: slice | None = None
+        #: masks over the rows: meant to train in the last such step, and moved in any of them
+        self._meant_rows: torch.Tensor | None = None
         self._moved_rows: torch.Tensor | None = None
 
     def see(self, number: int, step: Step, twin: Twin, before: torch.Tensor | None, tolerance: Tolerance) -> None:
@@ -115,8 +142,10 @@ class _Parameter:
             verdict = Verdict.WRONG_UPDATE if self.name in step.intent else Verdict.FROZEN_DRIFT
             self._add(verdict, 0, "engine", "the starting weights it was given", "other weights")
         last, self._last = self._last, weight
+        # Kept while it trains, too: frozen later, it must stay where training left it.
+        last_master, self._last_master = self._last_master, step.masters.get(self.name, self._last_master)
         if self.name not in step.intent:
-            self._see_frozen(number, step, last)
+            self._see_frozen(number, step, last, last_master)
             return
         self.intended = True
         if before is None:
@@ -125,9 +154,9 @@ class _Parameter:
             return
         wanted = twin.masters[self.name].detach()
         self.twin_moved = max(self.twin_moved, _largest(wanted - self.start.float()))
-        if self.name in step.rows:
-            self._rows = step.rows[self.name]
-            self._see_other_rows(number, step, last)
+        self._rows = step.rows.get(self.name)
+        if self._rows is not None:
+            self._see_other_rows(number, step, last, last_master)
         self._see_gradient(number, step, twin, tolerance)
         self._see_update(number, step, before, wanted, tolerance)
 
@@ -143,44 +172,42 @@ class _Parameter:
         verdict = Verdict.NO_UPDATE if self.intended or self.name in step.intent else Verdict.FROZEN_DRIFT
         self._add(verdict, number, f"step {number}", "still a part of the model", "gone from it")
 
-    def _see_other_rows(self, number: int, step: Step, last: torch.Tensor) -> None:
+    def _see_other_rows(self, number: int, step: Step, last: torch.Tensor, last_master: torch.Tensor) -> None:
         """Those of a parameter that trains in part; they must keep still, whatever its flag says."""
-        weight, grad = step.weights[self.name], step.grads.get(self.name)
-        moved = (weight != last).flatten(1).any(1)
+        weight, master, grad = step.weights[self.name], step.masters.get(self.name), step.grads.get(self.name)
+        moved, what = _rows_that_differ(weight, last), ""
+        self._meant_rows = torch.zeros_like(moved)
+        self._meant_rows[self._rows] = True
+        if master is not None:
+            if not (moved & ~self._meant_rows).any():
+                # As for what is frozen as a whole: it shows in the master first.
+                what, weight, last = " in their fp32 master", master, last_master
+            moved = moved | _rows_that_differ(master, last_master)
         self._moved_rows = moved if self._moved_rows is None else self._moved_rows | moved
-        moved = moved.clone()
-        moved[self._rows] = False
-        if moved.any():
-            trained = grad is not None and bool(grad[moved].any())
-            by = _largest(weight[moved].float() - last[moved].float())
+        strayed = moved & ~self._meant_rows
+        if strayed.any():
+            trained = grad is not None and bool(grad[strayed].any())
+            by = _largest(weight[strayed].float() - last[strayed].float())
             self._add(
                 Verdict.EXTRA_TRAINED if trained else Verdict.FROZEN_DRIFT,
                 number,
                 f"step {number}",
-                f"bit-equal weights outside rows {_ranges(self._mine(torch.ones_like(moved)))}",
-                f"rows {_ranges(moved)} moved by {by:.2e}, with {'a' if trained else 'no'} gradient",
+                f"bit-equal weights outside rows {_ranges(self._meant_rows)}",
+                f"rows {_ranges(strayed)} moved by {by:.2e}{what}, with {'a' if trained else 'no'} gradient",
             )
-
-    def _mine(self, rows: torch.Tensor) -> torch.Tensor:
-        """A mask of rows, cut down to those that are meant to train."""
-        mask = torch.zeros_like(rows)
-        mask[self._rows] = rows[self._rows]
-        return mask
 
     def _within(self, whole: torch.Tensor) -> torch.Tensor:
         """The rows that are meant to train; all of them unless a case says otherwise."""
         return whole if self._rows is None else whole[self._rows]
 
-    def _see_frozen(self, number: int, step: Step, last: torch.Tensor) -> None:
+    def _see_frozen(self, number: int, step: Step, last: torch.Tensor, last_master: torch.Tensor) -> None:
         """``last``: as last seen, so that what happened between two steps counts, too."""
         weight, master = step.weights[self.name], step.masters.get(self.name)
         moved = None if bit_equal(last, weight) else _largest(weight.float() - last.float())
         what = ""
-        if master is not None:
-            last_master, self._last_master = self._last_master, master
-            if moved is None and not bit_equal(last_master, master):
-                # It will show in the weight once it has gone far enough.
-                moved, what = _largest(master - last_master), " in its fp32 master"
+        if master is not None and moved is None and not bit_equal(last_master, master):
+            # It will show in the weight once it has gone far enough.
+            moved, what = _largest(master - last_master), " in its fp32 master"
         if moved is None:
             return
         on = step.flags[self.name]
@@ -287,7 +314,7 @@ class _Parameter:
             update_error=self.update_error,
             moved=self.moved,
             twin_moved=self.twin_moved if self.intended else None,
-            rows="" if self._moved_rows is None else _ranges(self._mine(torch.ones_like(self._moved_rows))),
+            rows="" if self._meant_rows is None else _ranges(self._meant_rows),
             moved_rows="" if self._moved_rows is None else _ranges(self._moved_rows),
         )
 
@@ -304,6 +331,9 @@ class _Parameter:
             found = [
                 dataclasses.replace(one, verdict=late) if one.verdict is Verdict.NO_UPDATE else one for one in found
             ]
+        if found and found[0].step == 0:
+            # All that it did since began elsewhere than the twin; never set, it may even be no number.
+            return found[0]
         if not found:
             return Finding(Verdict.TRAINS if self.intended else Verdict.FROZEN, "", "", "")
         worst = min(found, key=lambda one: PRECEDENCE.index(one.verdict))
@@ -323,6 +353,12 @@ def _largest(tensor: torch.Tensor) -> float:
     return float(tensor.abs().max()) if tensor.numel() else 0.0
 
 
+def _rows_that_differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """A mask over the rows of two tensors of one shape and dtype: where any bit differs."""
+    bits = _BITS[one.element_size()]
+    return (one.view(bits) != other.view(bits)).reshape(len(one), -1).any(1)
+
+
 def _ranges(mask: torch.Tensor) -> str:
     """Rows of a mask as a user writes them: ``0:4, 9``."""
     rows = mask.nonzero().flatten().tolist()
@@ -335,19 +371,28 @@ def _ranges(mask: torch.Tensor) -> str:
     return ", ".join(f"{first}:{end}" if end - first > 1 else str(first) for first, end in found) or "none"
 
 
-def judge_saved(saved: Mapping[str, torch.Tensor], trained: Mapping[str, torch.Tensor]) -> dict[str, Finding]:
-    """What of the trained weights does not come back from disk, by parameter name."""
+def judge_saved(
+    saved: Mapping[str, torch.Tensor],
+    trained: Mapping[str, torch.Tensor],
+    *,
+    known: Collection[str] = (),
+    other_names: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> dict[str, Finding]:
+    """What of the trained weights does not come back from disk, by parameter name.
+
+    :param known: all keys of the model's state dict; what came back beside them may be a renamed weight.
+    :param other_names: of tied weights, which a strict load wants, too.
+    """
+    strange = [key for key in saved if key not in known and key not in trained]
     losses: dict[str, str] = {}
     for name, weight in trained.items():
-        back = saved.get(name)
-        if back is None:
-            losses[name] = "missing"
-        elif tuple(back.shape) != tuple(weight.shape):
-            losses[name] = f"shape {tuple(back.shape)}"
-        elif back.dtype != weight.dtype:
-            losses[name] = f"dtype {back.dtype}"
-        elif not bit_equal(back.to(weight.device), weight):
-            losses[name] = f"off by up to {_largest(back.to(weight.device).float() - weight.float()):.2e}"
+        for key in (name, *other_names.get(name, ())):
+            loss = _loss(saved.get(key), weight)
+            if loss == "missing" and (renamed := _renamed(key, weight, strange, saved)):
+                loss = f"missing, and {renamed!r} there instead"
+            if loss:
+                losses[name] = loss if key == name else f"as {key!r}: {loss}"
+                break
     return {
         name: Finding(
             Verdict.SAVE_LOSS,
@@ -357,3 +402,22 @@ def judge_saved(saved: Mapping[str, torch.Tensor], trained: Mapping[str, torch.T
         )
         for name, loss in losses.items()
     }
+
+
+def _loss(back: torch.Tensor | None, weight: torch.Tensor) -> str:
+    """How what came back differs from the weight; empty where it does not."""
+    if back is None:
+        return "missing"
+    if tuple(back.shape) != tuple(weight.shape):
+        return f"shape {tuple(back.shape)}"
+    if back.dtype != weight.dtype:
+        return f"dtype {back.dtype}"
+    if not bit_equal(back.to(weight.device), weight):
+        return f"off by up to {_largest(back.to(weight.device).float() - weight.float()):.2e}"
+    return ""
+
+
+def _renamed(name: str, weight: torch.Tensor, strange: Sequence[str], saved: Mapping[str, torch.Tensor]) -> str | None:
+    """The key that no one asked for and that holds this weight under a longer or shorter name."""
+    alike = [key for key in strange if key.endswith(f".{name}") or name.endswith(f".{key}")]
+    return next((key for key in alike if not _loss(saved[key], weight)), None)

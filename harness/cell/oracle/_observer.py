@@ -92,6 +92,11 @@ class Observer:
             wrapped = functools.wraps(original)(functools.partial(getattr(self, f"_{name}"), original))
             setattr(engine, name, wrapped)
 
+    @property
+    def attached(self) -> bool:
+        """Whether there is an engine to watch."""
+        return self._engine is not None
+
     def begin(self, intent: frozenset[str], rows: Mapping[str, slice] = MappingProxyType({})) -> None:
         """A stretch of training with this intent starts; look at the weights as they stand."""
         if self._engine is None:

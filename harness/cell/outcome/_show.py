@@ -10,13 +10,18 @@ __all__ = ["conclusion", "details", "parameter_table", "record_text"]
 
 _HEADS = ("parameter", "verdict", "meant", "flag", "group", "grad error", "moved", "twin moved")
 
+#: Only where a parameter is meant to train in part.
+_ROW_HEADS = ("rows meant", "rows moved")
+
 
 def parameter_table(record: CaseRecord) -> str:
     """A line per parameter; empty when none was measured."""
     if not record.parameters:
         return ""
-    rows = [_HEADS, *(_cells(one) for one in record.parameters)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    more = any(one.rows for one in record.parameters)
+    heads: tuple[str, ...] = (*_HEADS, *_ROW_HEADS) if more else _HEADS
+    rows = [heads, *(_cells(one) + (_row_cells(one) if more else ()) for one in record.parameters)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "-" * len(lines[0]))
     return "\n".join(lines)
@@ -33,6 +38,10 @@ def _cells(one: ParameterVerdict) -> tuple[str, ...]:
         "-" if one.moved is None else f"{one.moved:.1e}",
         "-" if one.twin_moved is None else f"{one.twin_moved:.1e}",
     )
+
+
+def _row_cells(one: ParameterVerdict) -> tuple[str, ...]:
+    return (one.rows or "-", one.moved_rows or "-")
 
 
 def conclusion(record: CaseRecord, differences: Sequence[str], advice: Sequence[str] = ()) -> str:

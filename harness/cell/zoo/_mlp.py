@@ -12,10 +12,10 @@ __all__ = ["Mlp"]
 class Mlp(nn.Module):
     """Inputs (batch, 16) -> targets (batch, 8); calls return the mean squared error."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int = 4) -> None:
         super().__init__()
         self.stem = nn.Linear(16, 32)
-        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(layers))
         self.head = nn.Linear(32, 8)
         self._use_reentrant: bool | None = None
 
