@@ -199,7 +199,7 @@ def test_what_is_not_measured_is_noted(capsys: pytest.CaptureFixture[str], matri
     (matrix / "observed" / "newer.jsonl").unlink()
     assert notes(capsys, matrix) == [
         "not measured yet: newer",
-        f"{CASE.name} is not measured, or not all of it, on older",
+        f"{CASE.name} is not measured, or not in every variant, on older",
     ]
 
 

@@ -126,8 +126,12 @@ class _Lint:
                 there = {f"{case}[{variant}]" for case, variant in found.key()}
                 for case in dict.fromkeys(case for one, case in wanted.items() if one not in there):
                     behind.setdefault(case, []).append(found.stack)
+        alike: dict[tuple[str, ...], list[str]] = {}
         for case, stacks in behind.items():
-            yield f"{case} is not measured, or not all of it, on {few(stacks)}"
+            alike.setdefault(tuple(stacks), []).append(case)
+        for names, cases in alike.items():
+            are = "is" if len(cases) == 1 else "are"
+            yield f"{few(cases)} {are} not measured, or not in every variant, on {few(names)}"
 
     def _expected(self) -> None:
         folder = self._folder / "expected"
