@@ -279,8 +279,9 @@ def _tokenizer(folder: Path, rank: int) -> Path:
     refs=["huggingface/peft#1625"],
     recipe="AdaLoRA",
     moment="after zero.Init",
-    happens="Stage 3 raises: up to PEFT 0.10.0 in forward, later in backward, where adapters are multiplied while they "
-    "are partitioned. Of newer DeepSpeed releases the last ones train; stage 2 always does.",
+    happens="Stage 3 raises up to PEFT 0.10.0 in forward, and with DeepSpeed from 0.16.5 to 0.19.2 in backward: "
+    "adapters are multiplied while they are partitioned. DeepSpeed up to 0.16.2 and from 0.19.3 on trains, and so does "
+    "stage 2.",
     instead="use LoRA, or stage 2.",
     cure="lora_after_zero_init",
     variants=_LLAMA,
@@ -291,7 +292,7 @@ def adalora(run: Run) -> None:
 
     The term multiplies each adapter with itself outside the layer that it belongs to.  Since 0.11.0 PEFT gathers it
     for that, and lets it go before backward, which needs it again (``AdaLoraModel.forward`` in
-    peft/tuners/adalora/model.py, read at 0.10.0 and 0.21.2).
+    peft/tuners/adalora/model.py, read at 0.10.0 and 0.21.2).  Which change of DeepSpeed draws the line is not known.
     """
     model = run.model(wrap=as_told(run, _adalora()))
     engine = run.engine(model, hyper=_SGD)
@@ -304,8 +305,8 @@ def adalora(run: Run) -> None:
     refs=["huggingface/peft#1625"],
     recipe="AdaLoRA that allots ranks",
     moment="between backward and step",
-    happens="Stage 3 raises even where AdaLoRA itself trains: PEFT multiplies a partitioned adapter, which is empty, "
-    "by its whole gradient. Stages 0 and 2 train.",
+    happens="Stage 3 raises with DeepSpeed from 0.16.5 on, even where AdaLoRA itself trains: PEFT multiplies a "
+    "partitioned adapter, which is empty, by its whole gradient. Stages 0 and 2 train.",
     instead="use LoRA, or stage 2.",
     cure="lora_after_zero_init",
     variants=[Options(stage=0), *_LLAMA],

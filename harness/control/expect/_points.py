@@ -46,6 +46,8 @@ class Measured:
     points: dict[tuple[str, World], dict[Options, list[Point]]] = field(default_factory=dict)
     #: model -> every parameter of it that was ever at fault
     names: dict[str, set[str]] = field(default_factory=dict)
+    #: such a parameter -> the cases where it was
+    faulty_in: dict[str, set[str]] = field(default_factory=dict)
     unsolvable: list[str] = field(default_factory=list)
     stacks: int = 0
     #: case or variant that the catalogue has not -> stacks
@@ -90,6 +92,8 @@ def gather(observed: Iterable[Observed], cases: Sequence[Case]) -> Measured:
                 where.setdefault(options, []).append(Point(one.stack, versions, outcome))
                 for names in outcome.parameters.values():
                     found.names.setdefault(options.model, set()).update(names)
+                    for name in names:
+                        found.faulty_in.setdefault(name, set()).add(outcome.case)
     return found
 
 

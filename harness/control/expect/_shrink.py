@@ -57,7 +57,7 @@ def shrink(case: Case, world: World, measured: Measured, grower: Grower) -> tupl
             if not _is_plain(leaf.points[0]):
                 groups.setdefault((leaf.box, _kind(outcome)), {})[options] = leaf.points
     drafts = [
-        _draft(case, box, where, {one: points_of[one] for one in members}, measured.names)
+        _draft(case, box, where, {one: points_of[one] for one in members}, measured)
         for (box, _), points_of in groups.items()
         for where, members in covers(points_of, case.variants, partial(_may_share, points_of, measured.names))
     ]
@@ -137,16 +137,18 @@ def _draft(
     box: Box,
     where: Mapping[str, tuple[Any, ...]],
     points: Mapping[Options, Sequence[Point]],
-    names: Mapping[str, set[str]],
+    measured: Measured,
 ) -> Draft:
     every = [point for some in points.values() for point in some]
     outcome = every[0].outcome
-    known = {name for model in {options.model for options in points} for name in names.get(model, ())}
+    known = {name for model in {options.model for options in points} for name in measured.names.get(model, ())}
     faulty: dict[Verdict, tuple[str, ...]] = {}
     for verdict in PRECEDENCE:
         if verdict in outcome.parameters:
             wanted = {name for point in every for name in point.outcome.parameters[verdict]}
-            faulty[verdict] = patterns_for(wanted, known)
+            # Of a model that one case alone makes, nobody knows the parameters that had no fault.
+            own = any(measured.faulty_in[name] == {case.name} for name in wanted)
+            faulty[verdict] = tuple(sorted(wanted)) if own else patterns_for(wanted, known)
     entry = Expectation(
         outcome.verdict,
         case.name,

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from harness.cell._catalog import shipped
 from harness.cell._options import Options
 from harness.cell.outcome._observed import Observed, Outcome
 from harness.cell.outcome._record import CaseRecord, Failure
+from harness.cell.outcome._steady import steady
 from harness.cell.outcome._verdict import PRECEDENCE, Verdict
 
 __all__ = ["condense", "in_order"]
-
-_LONGEST = 240
-#: What differs from one run of the same thing to the next.
-_VARIES = (
-    (re.compile(r"0x[0-9a-fA-F]{6,}"), "0x..."),
-    (re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+"), ".../"),
-)
 
 
 def condense(records: Iterable[CaseRecord], *, stack: str, lock: str) -> Observed:
@@ -71,13 +64,5 @@ def _outcome(record: CaseRecord) -> Outcome:
         names = tuple(one.name for one in record.parameters if one.verdict is verdict)
         if names and verdict not in (Verdict.TRAINS, Verdict.FROZEN):
             faults[verdict] = names
-    failure = record.failure and Failure(record.failure.moment, record.failure.type, _steady(record.failure.message))
+    failure = record.failure and Failure(record.failure.moment, record.failure.type, steady(record.failure.message))
     return Outcome(record.case, record.verdict, (Options(**record.options),), record.world, faults, failure)
-
-
-def _steady(message: str) -> str:
-    """The first lines of a message, without addresses and folders."""
-    text = " ".join(message.split())
-    for pattern, replaced in _VARIES:
-        text = pattern.sub(replaced, text)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
