@@ -46,8 +46,9 @@ class Measured:
     points: dict[tuple[str, World], dict[Options, list[Point]]] = field(default_factory=dict)
     #: model -> every parameter of it that was ever at fault
     names: dict[str, set[str]] = field(default_factory=dict)
-    #: such a parameter -> the cases where it was
-    faulty_in: dict[str, set[str]] = field(default_factory=dict)
+    #: those of models whose every parameter is known by now: the first cases run on the stock models as they
+    #: are, and what they freeze late covers all of them
+    whole: set[str] = field(default_factory=set)
     unsolvable: list[str] = field(default_factory=list)
     stacks: int = 0
     #: case or variant that the catalogue has not -> stacks
@@ -73,6 +74,7 @@ class Measured:
 def gather(observed: Iterable[Observed], cases: Sequence[Case]) -> Measured:
     """Sort what was observed by what it is about."""
     known = {case.name: {*case.variants} for case in cases}
+    first = {case.name for case in cases if case.module == cases[0].module}  # none, where there is no case
     found = Measured()
     for one in observed:
         if one.unsolvable:
@@ -92,8 +94,8 @@ def gather(observed: Iterable[Observed], cases: Sequence[Case]) -> Measured:
                 where.setdefault(options, []).append(Point(one.stack, versions, outcome))
                 for names in outcome.parameters.values():
                     found.names.setdefault(options.model, set()).update(names)
-                    for name in names:
-                        found.faulty_in.setdefault(name, set()).add(outcome.case)
+                    if outcome.case in first:
+                        found.whole.update(names)
     return found
 
 

@@ -146,9 +146,8 @@ def _draft(
     for verdict in PRECEDENCE:
         if verdict in outcome.parameters:
             wanted = {name for point in every for name in point.outcome.parameters[verdict]}
-            # Of a model that one case alone makes, nobody knows the parameters that had no fault.
-            own = any(measured.faulty_in[name] == {case.name} for name in wanted)
-            faulty[verdict] = tuple(sorted(wanted)) if own else patterns_for(wanted, known)
+            # Of any other model nobody knows the parameters that had no fault, and a pattern may select them, too.
+            faulty[verdict] = patterns_for(wanted, known) if wanted <= measured.whole else tuple(sorted(wanted))
     entry = Expectation(
         outcome.verdict,
         case.name,
