@@ -13,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 
 from harness.cell import Verdict
 from harness.cell._catalog import shipped
+from harness.cell._patterns import nearest
 from harness.control._exit import Exit
 from harness.control.cli import main
 from harness.control.locks import read_lock
@@ -182,8 +183,8 @@ def test_observed_files_must_speak_of_what_there_is(capsys: pytest.CaptureFixtur
     last = 1 + len(EVERY)
     assert faults(capsys, matrix) == [
         (
-            f"observed/older.jsonl:{last + 1}: no case is called 'tied_head_by_its_own_nam'; did you mean "
-            "'tied_head_by_its_own_name' or 'tied_head_by_its_embedding'?"
+            f"observed/older.jsonl:{last + 1}: no case is called 'tied_head_by_its_own_nam'; "
+            f"{nearest('tied_head_by_its_own_nam', [case.name for case in shipped()])}"
         ),
         (
             f"observed/older.jsonl:{last + 2}: {CASE.name} has no variant 'tiny_llama-z0-bf16'; did you mean "
@@ -219,8 +220,8 @@ def test_expectations_must_speak_of_what_there_is(capsys: pytest.CaptureFixture[
     found = faults(capsys, matrix)
     assert found[:3] == [
         (
-            "expected/core.toml:1: no case is called 'tied_head_by_its_own_nam'; did you mean "
-            "'tied_head_by_its_own_name' or 'tied_head_by_its_embedding'?"
+            "expected/core.toml:1: no case is called 'tied_head_by_its_own_nam'; "
+            f"{nearest('tied_head_by_its_own_nam', [case.name for case in shipped()])}"
         ),
         f"expected/core.toml:6: no variant of {CASE.name} is as `where` says; there is: {there}",
         (
