@@ -13,7 +13,7 @@ from harness.control._matrix import add_selection, matrix_of, selected
 from harness.control.locks import Lock, LockState, state_of
 from harness.control.stacks import Matrix, Stack
 from harness.control.stacks._stack import TOOLS, normalize
-from harness.control.sweep import Shard, is_done, ordered
+from harness.control.sweep import Shard, is_measured, ordered
 
 __all__ = ["add_to", "execute"]
 
@@ -75,7 +75,7 @@ def _plain(matrix: Matrix, stack: Stack) -> dict[str, Any]:
         "lock": state.name.lower(),
         "unsolvable": (lock and lock.unsolvable) or None,
         "torch": lock and lock.versions.get("torch"),
-        "observed": is_done(matrix, stack),
+        "observed": is_measured(matrix, stack),
     }
 
 

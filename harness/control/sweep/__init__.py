@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.control.sweep._alone import NotMeasured
 from harness.control.sweep._measure import Measured, Measurer
-from harness.control.sweep._plan import Shard, cases_left, is_done, ordered, room_needed, torch_of
+from harness.control.sweep._plan import Shard, cases_left, is_measured, ordered, room_needed, torch_of
 
 __all__ = [
     "Measured",
@@ -12,7 +12,7 @@ __all__ = [
     "NotMeasured",
     "Shard",
     "cases_left",
-    "is_done",
+    "is_measured",
     "ordered",
     "room_needed",
     "torch_of",

@@ -11,11 +11,11 @@ from pathlib import Path
 from packaging.version import Version
 
 from harness.cell._catalog import shipped
-from harness.cell.outcome._observed import ObservedError, read_observed
+from harness.cell.outcome._observed import Observed, ObservedError, read_observed
 from harness.control.locks import LockState, state_of
 from harness.control.stacks import Matrix, Stack
 
-__all__ = ["Shard", "cases_left", "is_done", "ordered", "room_needed", "torch_of"]
+__all__ = ["Shard", "cases_left", "is_measured", "ordered", "room_needed", "torch_of"]
 
 _GIGABYTE = 1 << 30
 #: An environment with its part of uv's cache: torch for CPU, and torch with the CUDA packages it pins.
@@ -60,26 +60,30 @@ def cases_left(matrix: Matrix, stack: Stack, into: Path | None = None) -> list[s
 
     :param into: look there, instead of into the matrix itself.
     """
-    lock, state = state_of(stack, matrix.lock(stack.name))
-    path = into / f"{stack.name}.jsonl" if into else matrix.observed(stack.name)
-    everything = [case.name for case in shipped()]
-    if lock is None or state is not LockState.FRESH or not path.exists():
-        return everything
-    try:
-        found = read_observed(path)
-    except ObservedError:
-        return everything
-    if found.lock != lock.answer:
-        return everything
+    found = _measured(matrix, stack, into)
+    if found is None:
+        return [case.name for case in shipped()]
     if found.unsolvable:
         return []
     there = found.key()
     return [case.name for case in shipped() if any((case.name, one.id) not in there for one in case.variants)]
 
 
-def is_done(matrix: Matrix, stack: Stack) -> bool:
-    """Whether nothing of it is left to measure."""
-    return not cases_left(matrix, stack)
+def is_measured(matrix: Matrix, stack: Stack) -> bool:
+    """Whether anything was measured by the lock that the stack has now."""
+    return _measured(matrix, stack) is not None
+
+
+def _measured(matrix: Matrix, stack: Stack, into: Path | None = None) -> Observed | None:
+    lock, state = state_of(stack, matrix.lock(stack.name))
+    path = into / f"{stack.name}.jsonl" if into else matrix.observed(stack.name)
+    if lock is None or state is not LockState.FRESH or not path.exists():
+        return None
+    try:
+        found = read_observed(path)
+    except ObservedError:
+        return None
+    return found if found.lock == lock.answer else None
 
 
 def room_needed(matrix: Matrix, stacks: Sequence[Stack], jobs: int) -> int:
