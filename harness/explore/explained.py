@@ -43,19 +43,26 @@ _FREEZE: Final = ("exclusion", "literal_loop")
 
 #: Measured on the stack ``latest``.  What speaks of less comes first.
 EXPLANATIONS: Final = (
+    # A step too small to show in a weight is no NO_UPDATE: then it is its local gradient that tells.
     *_known(
-        "unfreeze_more_in_bf16", Verdict.NO_UPDATE, recipe=("thaw_more",), moment=_LATE, stage=(0,), precision=("bf16",)
+        "unfreeze_more_in_bf16",
+        Verdict.NO_UPDATE,
+        Verdict.WRONG_GRAD,
+        recipe=("thaw_more",),
+        moment=_LATE,
+        stage=(0,),
+        precision=("bf16",),
     ),
     *_known(
         "switch_part_in_bf16",
         Verdict.NO_UPDATE,
+        Verdict.WRONG_GRAD,
         Verdict.FROZEN_DRIFT,
         recipe=("switch",),
         moment=_LATE,
         stage=(0,),
         precision=("bf16",),
     ),
-    # A step too small to show in a weight is no NO_UPDATE: then it is its local gradient that tells.
     *_known(
         "unfreeze_more_after_engine",
         Verdict.NO_UPDATE,
