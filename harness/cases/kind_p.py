@@ -289,36 +289,6 @@ def compiled(run: Run) -> None:
 
 
 @case(
-    kind="P",
-    refs=["deepspeedai/DeepSpeed#7869"],
-    recipe="Muon, every matrix frozen",
-    moment="before the engine",
-    happens="Before DeepSpeed 0.18.7, stages 1 and 2 raise while the engine is made: torch.cat gets an empty list. "
-    "Newer ones train.",
-    instead="upgrade to 0.18.7, or use AdamW where no matrix trains.",
-    cure="freeze_except_before_engine",
-    variants=[_mlp(2), _mlp(1)],
-)
-def muon_without_matrices(run: Run) -> None:
-    """Muon steps matrices and leaves the rest to Adam; here only biases train, so its own half is empty.
-
-    The halves were made without a look at ``requires_grad``, so one had members, none of which trains (#7869;
-    deepspeed/runtime/engine.py, read in 0.18.6 and 0.19.8), and ZeRO-1/2 flatten what of it does.  DeepSpeed's fused
-    Adam is put out of reach for the other half, since it is compiled on first use; Muon then has its own.
-    """
-    import sys
-    from unittest import mock
-
-    model = run.model()
-    freeze_except(model, "layers.*.bias")
-    hyper = run.hyper
-    params = {"lr": hyper.lr, "betas": list(hyper.betas), "eps": hyper.eps, "weight_decay": hyper.weight_decay}
-    with mock.patch.dict(sys.modules, {"deepspeed.ops.adam": None}):
-        engine = run.engine(model, optimizer={"type": "Muon", "params": params})
-    run.train(engine, intent="layers.*.bias")
-
-
-@case(
     kind="CONTROL",
     recipe="exclusion freezing, in bf16 under ZeRO",
     moment="before the engine",
