@@ -121,6 +121,20 @@ def test_it_steps_by_the_gradient_that_the_run_had() -> None:
         assert_close(twin.masters[name], start - 0.3 * (given[name] + 0.2 * start))
 
 
+def test_it_runs_through_the_linear_of_torch_whatever_replaced_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = make()
+    plain.step(shards_of(0, 2, 1), _ALL, {})
+    twin = make()
+    wrong = lambda inputs, weight, bias=None: 2 * inputs @ weight.t() + bias  # noqa: E731  # what zero.Init does
+    monkeypatch.setattr(torch.nn.functional, "linear", wrong)
+
+    twin.step(shards_of(0, 2, 1), _ALL, {})
+
+    assert torch.nn.functional.linear is wrong, "the engine goes on with what it has"
+    for name in _ALL:
+        assert torch.equal(twin.grads[name], plain.grads[name])
+
+
 @pytest.mark.parametrize("useless", [0.0, float("nan"), float("inf")])
 def test_it_steps_by_its_own_gradient_where_the_run_had_none_to_speak_of(useless: float) -> None:
     shards = shards_of(0, 2, 1)

@@ -300,3 +300,42 @@ def bf16_under_zero(run: Run) -> None:
     model = run.model()
     freeze_except(model, run.part("block"))
     run.train(run.engine(model), intent=run.part("block"))
+
+
+@case(
+    kind="P",
+    refs=["deepspeedai/DeepSpeed#7435", "deepspeedai/DeepSpeed#7449", "Tele-AI/Telechat#42"],
+    recipe="biases alone train",
+    moment="after zero.Init",
+    happens="On DeepSpeed 0.11.2 to 0.17.3 a model made under zero.Init raises UnboundLocalError (`dim`) in backward: "
+    "nobody thought of a linear layer whose bias trains and whose weight does not. 0.10.3 and later releases train.",
+    instead="make the model outside zero.Init, or use a later release.",
+    cure="biases_alone_made_whole",
+    variants=[_mlp(3, init="zero_init"), _mlp(3, init="zero_init", checkpointing="non_reentrant"), _mlp(2)],
+)
+def biases_alone(run: Run) -> None:
+    """Everything is frozen but the biases, as ``bias="lora_only"`` and BitFit do it.
+
+    ``zero.Init`` replaces ``torch.nn.functional.linear`` for good.  The backward of the replacement
+    (``LinearFunctionForZeroStage3`` in deepspeed/runtime/zero/linear.py) counted the dimensions of the gradient where
+    it computed that of the weight, and from 0.11 on used the number for that of the bias, too (read in 0.10.3, 0.11.2,
+    0.17.2 and 0.17.4).
+    """
+    _train_biases(run, run.model())
+
+
+@case(
+    kind="CONTROL",
+    recipe="biases alone train",
+    moment="made whole",
+    happens="Trains: the linear layers are torch's own.",
+    variants=[_mlp(3), _mlp(1)],
+)
+def biases_alone_made_whole(run: Run) -> None:
+    """The same model, partitioned by the engine only."""
+    _train_biases(run, run.model(under="plain"))
+
+
+def _train_biases(run: Run, model: Any) -> None:
+    freeze_except(model, "*.bias")
+    run.train(run.engine(model), intent="*.bias")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 import torch
 
@@ -11,6 +13,23 @@ from harness.cell._hyper import Hyper
 from harness.cell.oracle._observer import Micro, loss_of
 
 __all__ = ["Twin"]
+
+#: torch's own, as it was before anyone could replace it.
+_LINEAR: Final = torch.nn.functional.linear
+
+
+@contextlib.contextmanager
+def _plain_torch() -> Iterator[None]:
+    """``zero.Init`` replaces ``torch.nn.functional.linear`` for good, and the twin is not to run through that.
+
+    See ``zero3_linear_wrap`` in deepspeed/runtime/zero/linear.py (read in 0.14.4 and 0.19.8).
+    """
+    replaced = torch.nn.functional.linear
+    torch.nn.functional.linear = _LINEAR
+    try:
+        yield
+    finally:
+        torch.nn.functional.linear = replaced
 
 
 class Twin:
@@ -92,11 +111,12 @@ class Twin:
         self.grads = {}
         for micros in shards:
             for micro in micros:
-                with self._autocast:
-                    loss = loss_of(self._model(*micro.args, **micro.kwargs))
-                assert loss is not None, "the engine's forward gave a loss, so the twin's does"
-                if loss.requires_grad:
-                    (loss * (micro.scale / len(micros))).backward()  # type: ignore[no-untyped-call]
+                with _plain_torch():
+                    with self._autocast:
+                        loss = loss_of(self._model(*micro.args, **micro.kwargs))
+                    assert loss is not None, "the engine's forward gave a loss, so the twin's does"
+                    if loss.requires_grad:
+                        (loss * (micro.scale / len(micros))).backward()  # type: ignore[no-untyped-call]
                 self._collect(1.0 / len(shards))
         for name, kept in rows.items():
             if name in self.grads:

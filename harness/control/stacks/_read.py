@@ -20,7 +20,7 @@ from harness.control.stacks._stack import normalize
 __all__ = ["ERA", "LABELS", "Base", "Document", "Era", "Exclusion", "Single", "Sweep", "read_document"]
 
 #: The closed set of labels; `tox run -m LABEL` runs what has it.
-LABELS = ("smoke", "deepspeed", "transformers", "axolotl", "torch", "python", "era", "dev")
+LABELS = ("smoke", "deepspeed", "transformers", "axolotl", "torch", "peft", "python", "era", "dev")
 
 ERA = re.compile(r"(?P<year>20\d\d)q(?P<quarter>[1-4])")
 _PYTHON = re.compile(r"3\.\d+")
