@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from benchmarks._bounds import Check
+from benchmarks._columns import columns
 from benchmarks._figures import Figures
 
 __all__ = ["render"]
@@ -15,8 +16,8 @@ _Row = tuple[str, ...]
 
 def render(figures: Figures, checks: Sequence[Check]) -> str:
     """Two tables: what a case costs in each design, and which bounds are met."""
-    costs = _columns(("design", "median s", "min s", "max s", "times the zygote"), _cost_rows(figures))
-    bounds = _columns(("the zygote", "wanted", "found", ""), [_check_row(one) for one in checks])
+    costs = columns(("design", "median s", "min s", "max s", "times the zygote"), _cost_rows(figures))
+    bounds = columns(("the zygote", "wanted", "found", ""), [_check_row(one) for one in checks])
     start = f"The zygote started in {figures.zygote_start_seconds:.1f} s, once for all cases."
     return "\n".join([*costs, "", *bounds, "", start])
 
@@ -35,11 +36,3 @@ def _check_row(one: Check) -> _Row:
     wanted = f"{one.bound.sign} {one.bound.limit:g} {one.bound.unit}"
     found = f"{one.found:.{digits}f} {one.bound.unit}"
     return one.bound.what, wanted.rstrip(), found.rstrip(), "met" if one.met else "MISSED"
-
-
-def _columns(head: _Row, rows: Iterable[_Row]) -> list[str]:
-    """Lines in columns: the first to the left, the others, which are figures, to the right."""
-    lines = [head, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, tuple("-" * width for width in widths))
-    return ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
