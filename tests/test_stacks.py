@@ -501,6 +501,6 @@ def test_the_matrix_of_this_checkout_covers_what_it_promises() -> None:
     assert {"latest", "oldest", "newest", "ds-0.13.4", "tf-4.46.3", "ax-0.12.2", "era-2024q1"} <= {*matrix.stacks}
     assert on("deepspeed") >= {*matrix.releases["deepspeed"]}
     assert on("axolotl") >= {*matrix.releases["axolotl"]}
-    for label in ("smoke", "deepspeed", "transformers", "axolotl", "torch", "python", "era", "dev"):
+    for label in ("smoke", "deepspeed", "transformers", "axolotl", "torch", "peft", "python", "era", "dev"):
         assert matrix.labelled(label), label
     assert {matrix.stacks[name].python[0] for name in matrix.stacks} == {"3.10", "3.11", "3.12", "3.13"}
