@@ -14,8 +14,9 @@ from harness.cell._kinds import KINDS
 from harness.cell.outcome._expect import Expectation
 from harness.cell.outcome._observed import Observed, Outcome
 from harness.control import cli
-from harness.control.pages import kind_page, page_of
+from harness.control.pages import fixes_page, kind_page, page_of
 from harness.control.pages._measured import entry_line
+from harness.control.stacks import Stack
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 NAIVE: Final = "unfreeze_more_after_engine"
@@ -38,7 +39,7 @@ def test_pages_are_written_and_what_is_no_page_any_more_goes(
 ) -> None:
     assert pages(str(tmp_path)) == 0
     kinds = [kind for kind in KINDS if any(case.kind == kind for case in shipped())]
-    assert {path.name for path in tmp_path.iterdir()} == {"README.md", *map(page_of, kinds)}
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "fixes.md", *map(page_of, kinds)}
     assert pages(str(tmp_path), "--check") == 0
     (tmp_path / "a.md").write_text("by hand")
     (tmp_path / "z.md").write_text("of a kind that was")
@@ -49,7 +50,7 @@ def test_pages_are_written_and_what_is_no_page_any_more_goes(
         f"{tmp_path / name} is not what the cases say; thawcheck pages {tmp_path}" for name in ("a.md", "z.md")
     ]
     assert pages(str(tmp_path)) == 0
-    assert capsys.readouterr().out == f"{len(kinds) + 1} pages, 1 of them changed\n"
+    assert capsys.readouterr().out == f"{len(kinds) + 2} pages, 1 of them changed\n"
     assert pages(str(tmp_path), "--check") == 0
 
 
@@ -81,7 +82,7 @@ def test_a_section_says_what_was_measured() -> None:
         "bare": observed("bare"),
     }
 
-    text = kind_page("C", stacks, [Expectation(Verdict.NO_UPDATE, NAIVE, {"stage": (1, 2)})])
+    text = kind_page("C", stacks, [Expectation(Verdict.NO_UPDATE, NAIVE, {"stage": (1, 2)})], [])
 
     row = next(line for line in text.splitlines() if line.startswith(f"| [`{NAIVE}`]"))
     assert row.endswith("| 2 NO_UPDATE, 1 TRAINS | UNSOLVABLE |")
@@ -90,6 +91,24 @@ def test_a_section_says_what_was_measured() -> None:
     assert "not measured yet" in text  # the other cases of the kind
     assert "@case" not in text
     assert f"\ndef {NAIVE}(run: Run) -> None:\n" in text
+
+
+def test_a_documented_fix_is_told_with_what_was_measured_of_it() -> None:
+    name, options = "frozen_group_first", Options(model="mlp", stage=3)
+    stacks = [
+        Stack(f"ds-{at}", "", (), ("3.11",), (), None, sweep="deepspeed", moves="deepspeed", at=at)
+        for at in ("0.19.2", "0.19.3")
+    ]
+    seen = {
+        "ds-0.19.2": observed("ds-0.19.2", Outcome(name, Verdict.WRONG_UPDATE, (options,), 2)),
+        "ds-0.19.3": observed("ds-0.19.3", Outcome(name, Verdict.TRAINS, (options,), 2)),
+    }
+    told = "changes there (0.19.2 WRONG_UPDATE, 0.19.3 TRAINS)"
+    where = "[deepspeedai/DeepSpeed#8060](https://github.com/deepspeedai/DeepSpeed/issues/8060)"
+
+    assert f"**Upstream:** deepspeed 0.19.3 ({where}); {told}\n" in kind_page("B", seen, [], stacks)
+    assert f"| [`{name}`](b.md#{name}) | deepspeed 0.19.3 ({where}) | {told} |  |\n" in fixes_page(stacks, seen)
+    assert "| not measured on both sides |" in fixes_page(stacks, {})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.cell import Group, Hyper, Options, case, freeze_all, freeze_except
+from harness.cell import Fix, Group, Hyper, Options, case, freeze_all, freeze_except
 from harness.drivers.trainer import train_with_trainer
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def trainer_with_nothing_to_train(run: Run) -> None:
 @case(
     kind="A",
     refs=["deepspeedai/DeepSpeed#7869"],
+    fixes=[Fix("deepspeed", "0.18.7", "deepspeedai/DeepSpeed#7869")],
     recipe="exclusion freezing, Muon with nothing for it",
     moment="before the engine",
     happens="Trains from DeepSpeed 0.19.0 on. In 0.18.6 stages 1 and 2 cannot create the engine; in 0.18.7 that is "

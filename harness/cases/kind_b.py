@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Group, Hyper, Options, case, freeze_except
+from harness.cell import Fix, Group, Hyper, Options, case, freeze_except
 from harness.drivers.adapters import lora
 from harness.drivers.trainer import train_with_trainer
 
@@ -44,6 +44,7 @@ def groups_with_rates_of_their_own(run: Run) -> None:
 @case(
     kind="B",
     refs=["deepspeedai/DeepSpeed#8060"],
+    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8060")],
     recipe="a group that is wholly frozen, before those that train",
     moment="before the engine",
     happens="Silent before DeepSpeed 0.19.3: each group trains with the learning rate and the decay of the group "
@@ -247,6 +248,7 @@ def group_removed_after_engine(run: Run) -> None:
         "hiyouga/LlamaFactory#10144",
         "MakazhanAlpamys/Soup#336",
     ],
+    fixes=[Fix("transformers", "5.1.0", "huggingface/transformers#43711")],
     recipe="LoRA",
     moment="before the Trainer",
     happens="Trains from transformers 5.1 on. Before, the first scheduler step raises that two lists differ in length, "

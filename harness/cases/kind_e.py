@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Hyper, Options, case, freeze_except, train_rows
+from harness.cell import Fix, Hyper, Options, case, freeze_except, train_rows
 from harness.cell.models import mlp
 from harness.drivers.adapters import adapted
 from harness.drivers.axolotl import freeze_layers_except
@@ -327,6 +327,7 @@ def axolotl_open_row_range(run: Run) -> None:
 @case(
     kind="E",
     refs=["huggingface/peft#2603", "huggingface/peft#2605"],
+    fixes=[Fix("peft", "0.16.0", "huggingface/peft#2605")],
     recipe="PEFT's trainable_token_indices",
     moment="after zero.Init",
     happens="Raises while the adapter is built: from 0.16.0 on PEFT gathers the embedding, but onto a CUDA device "

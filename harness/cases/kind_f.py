@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Group, Hyper, Options, case, freeze_except
+from harness.cell import Fix, Group, Hyper, Options, case, freeze_except
 from harness.cell.models import tiny_llama
 from harness.drivers.adapters import adapted
 from harness.drivers.pretrained import as_told, told_of_zero_3
@@ -148,6 +148,7 @@ def lora_after_zero_init(run: Run) -> None:
 @case(
     kind="F",
     refs=["huggingface/peft#2855", "huggingface/peft#2916", "huggingface/peft#3576"],
+    fixes=[Fix("peft", "0.21.0", "huggingface/peft#3576")],
     recipe="LoRA on parameters by name",
     moment="after zero.Init",
     happens="Under zero.Init raises an IndexError while the adapter is built, up to PEFT 0.20.0; later ones train.",
@@ -171,6 +172,7 @@ def lora_target_parameters(run: Run) -> None:
 @case(
     kind="F",
     refs=["huggingface/peft#1887"],
+    fixes=[Fix("peft", "0.12.0", "huggingface/peft#1887")],
     recipe="LoRA that starts from the weights",
     moment="after zero.Init",
     happens="Trains from PEFT 0.12.0 on, and the base weights are changed as the method wants; before, PEFT computes "
@@ -217,6 +219,7 @@ def lora_starting_from_weights_untold(run: Run) -> None:
 @case(
     kind="F",
     refs=["huggingface/peft#1591"],
+    fixes=[Fix("peft", "0.11.0", "huggingface/peft#1591")],
     recipe="prompt tuning from a text",
     moment="after zero.Init",
     happens="Trains from PEFT 0.11.0 on; before, it looks words up in an empty embedding and raises.",
@@ -277,6 +280,7 @@ def _tokenizer(folder: Path, rank: int) -> Path:
 @case(
     kind="F",
     refs=["huggingface/peft#1625"],
+    fixes=[Fix("peft", "0.11.0", "huggingface/peft#1625")],
     recipe="AdaLoRA",
     moment="after zero.Init",
     happens="Stage 3 raises up to PEFT 0.10.0 in forward, and with DeepSpeed from 0.16.5 to 0.19.2 in backward: "
@@ -370,6 +374,7 @@ def _eight_more_tokens(model: Any) -> Any:
         "huggingface/transformers#32170",
         "huggingface/transformers#32192",
     ],
+    fixes=[Fix("transformers", "4.43.2", "huggingface/transformers#32192")],
     recipe="resize_token_embeddings",
     moment="after zero.Init",
     happens="Trains, old rows and new ones right. With transformers 4.43.0 and 4.43.1 the embedding keeps its old "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Hyper, Options, case
+from harness.cell import Fix, Hyper, Options, case
 from harness.drivers.adapters import lora, reloaded
 from harness.drivers.disk import GATHER, gathered_state
 from harness.drivers.trainer import train_with_trainer
@@ -87,6 +87,7 @@ def adapter_saved_from_gathered_state(run: Run) -> None:
 @case(
     kind="G",
     refs=["huggingface/peft#1450"],
+    fixes=[Fix("peft", "0.9.0", "huggingface/peft#1450")],
     recipe="LoRA with modules_to_save",
     moment="after zero.Init",
     happens="The head trains as PEFT's copy of it, and comes back. PEFT before 0.9.0 copies a partitioned head's "

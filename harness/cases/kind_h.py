@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Options, case, freeze_except
+from harness.cell import Fix, Options, case, freeze_except
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,7 @@ def _attach_adapter(model: Any) -> None:
 @case(
     kind="H",
     refs=["deepspeedai/DeepSpeed#6961", "huggingface/trl#6828"],
+    fixes=[Fix("deepspeed", "0.19.1", "deepspeedai/DeepSpeed#8009")],
     recipe="an adapter is attached",
     moment="after the engine",
     happens="Stage 3 raises: in the first forward up to DeepSpeed 0.19.0 (torch 2.5 and newer), in the first step "
@@ -55,6 +56,7 @@ def adapter_after_engine(run: Run) -> None:
 @case(
     kind="H",
     refs=["deepspeedai/DeepSpeed#6961", "deepspeedai/DeepSpeed#8009"],
+    fixes=[Fix("deepspeed", "0.19.1", "deepspeedai/DeepSpeed#8009")],
     recipe="an adapter is attached, made under zero.Init",
     moment="after the engine",
     happens="Silent from DeepSpeed 0.19.1 on: the adapter is gathered and has a local gradient, and never moves. "
@@ -301,6 +303,7 @@ def _wrap_layers(model: Any, wrapper: Callable[[Any], Any]) -> Any:
 @case(
     kind="H",
     refs=["deepspeedai/DeepSpeed#7203"],
+    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8144")],
     recipe="layers in wrappers that hand attributes on",
     moment="before the engine",
     happens="Stage 3 raises in forward, on a layer that has no `ds_grads_remaining`, up to DeepSpeed 0.19.2.",
@@ -326,6 +329,7 @@ def delegating_wrapper(run: Run) -> None:
 @case(
     kind="H",
     refs=["axolotl-ai-cloud/axolotl#3102", "deepspeedai/DeepSpeed#7203"],
+    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8144")],
     recipe="layers in torch's `checkpoint_wrapper`",
     moment="before the engine",
     happens="Stage 3 raises in forward, on a layer that has no `ds_grads_remaining`, up to DeepSpeed 0.19.2: the "
@@ -369,6 +373,7 @@ def plain_wrapper(run: Run) -> None:
 @case(
     kind="H",
     refs=["deepspeedai/DeepSpeed#6961"],
+    fixes=[Fix("deepspeed", "0.19.1", "deepspeedai/DeepSpeed#8009")],
     recipe="layers are put into wrappers",
     moment="after the engine",
     happens="Trains from DeepSpeed 0.19.1 on, and on torch before 2.5. Between, stage 3 raises in forward, though no "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from harness.cell import Options, case, freeze_except, unfreeze
+from harness.cell import Fix, Options, case, freeze_except, unfreeze
 
 if TYPE_CHECKING:
     from harness.cell._run import Run
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         "pytorch/pytorch#127959",
         "deepspeedai/DeepSpeed#8148",
     ],
+    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8148")],
     recipe="frozen norms, non-reentrant checkpointing",
     moment="before the engine",
     happens="Stage 3 before DeepSpeed 0.19.3 raises CheckpointError in the first backward wherever torch is 2.5 or "
@@ -59,6 +60,7 @@ def frozen_norms_in_checkpoint(run: Run) -> None:
 @case(
     kind="I",
     refs=["pytorch/pytorch#127959"],
+    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8148")],
     recipe="frozen norms, non-reentrant checkpointing, `determinism_check='none'`",
     moment="before the engine",
     happens="Trains on every release: torch compares no shapes, and what was partitioned is gathered again before its "
@@ -291,6 +293,7 @@ def _train_language_and_one_vision_block(run: Run) -> None:
         "deepspeedai/DeepSpeed#988",
         "deepspeedai/DeepSpeed#2103",
     ],
+    fixes=[Fix("deepspeed", "0.18.5", "deepspeedai/DeepSpeed#7780")],
     recipe="a block run twice, reentrant checkpointing",
     moment="before the engine",
     happens="Stage 2 raises that a parameter has already been reduced, stage 3 an AssertionError without a word. "
@@ -340,6 +343,7 @@ def _train_reused(run: Run) -> None:
 @case(
     kind="I",
     refs=["deepspeedai/DeepSpeed#7830", "deepspeedai/DeepSpeed#7841", "deepspeedai/DeepSpeed#7756"],
+    fixes=[Fix("deepspeed", "0.18.7", "deepspeedai/DeepSpeed#7841")],
     recipe="checkpointing, everything trains",
     moment="before the engine",
     happens="Trains. Before torch 2.3, DeepSpeed from 0.18.3 on raises in the first backward, checkpointing or not: it "

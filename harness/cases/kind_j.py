@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Options, case, freeze_except
+from harness.cell import Fix, Options, case, freeze_except
 
 if TYPE_CHECKING:
     from harness.cell._run import Run
@@ -33,6 +33,7 @@ def _adapted(run: Run, *, base: str, adapters: str) -> Any:
 @case(
     kind="J",
     refs=["huggingface/trl#6089", "deepspeedai/DeepSpeed#8073"],
+    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8073")],
     recipe="fp32 adapters on a frozen bf16 base, no bf16 block",
     moment="before the engine",
     happens="Stage 1 before DeepSpeed 0.19.8 is silent: every rank trains on its own gradient, which is never reduced. "
@@ -169,6 +170,7 @@ def two_dtypes_train(run: Run) -> None:
 @case(
     kind="J",
     refs=["deepspeedai/DeepSpeed#8113"],
+    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8113")],
     recipe="fp32 adapters on a frozen bf16 base, DeepSpeed's `torch_autocast`",
     moment="before the engine",
     happens="Before DeepSpeed 0.19.3, stage 3 raises that all params must have the same dtype in the first forward. "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Hyper, Options, case, freeze_all, freeze_except, unfreeze
+from harness.cell import Fix, Hyper, Options, case, freeze_all, freeze_except, unfreeze
 from harness.drivers import disk
 from harness.drivers.adapters import lora
 from harness.drivers.trainer import train_with_trainer
@@ -411,6 +411,7 @@ def fp32_export_in_bf16(run: Run) -> None:
 @case(
     kind="CONTROL",
     refs=["deepspeedai/DeepSpeed#3948", "deepspeedai/DeepSpeed#4979"],
+    fixes=[Fix("deepspeed", "0.13.2", "deepspeedai/DeepSpeed#4979")],
     recipe="save_checkpoint, zero_to_fp32",
     moment="exclude_frozen_parameters",
     happens="What trained comes back, in fp32, and nothing else. DeepSpeed before 0.13.2 has no such option.",
@@ -469,6 +470,7 @@ def weights_file_not_gathered(run: Run) -> None:
 @case(
     kind="CONTROL",
     refs=["deepspeedai/DeepSpeed#3948", "deepspeedai/DeepSpeed#4999"],
+    fixes=[Fix("deepspeed", "0.13.2", "deepspeedai/DeepSpeed#4999")],
     recipe="save_16bit_model",
     moment="exclude_frozen_parameters",
     happens="The file has what trained, and nothing else. DeepSpeed before 0.13.2 has no such option.",
@@ -646,6 +648,7 @@ def _save_not_gathered(run: Run) -> None:
 @case(
     kind="K",
     refs=["huggingface/transformers#27293", "huggingface/transformers#28630", "huggingface/transformers#29906"],
+    fixes=[Fix("transformers", "4.40.0", "huggingface/transformers#29906")],
     recipe="model.save_pretrained",
     moment="nothing gathered, stages 1 and 2",
     happens="The file has all weights. transformers before 4.40 is silent but for a warning, and saves one of those "
@@ -743,6 +746,7 @@ def trainer_resumes(run: Run) -> None:
 @case(
     kind="K",
     refs=["huggingface/peft#1395", "huggingface/peft#1453", "huggingface/transformers#28746"],
+    fixes=[Fix("transformers", "4.38.0", "huggingface/transformers#28746")],
     recipe="trainer.train(resume_from_checkpoint)",
     moment="LoRA",
     happens="Training goes on as if it had not been interrupted. transformers 4.37 raises on resuming: the keys of "

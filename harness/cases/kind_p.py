@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Hyper, Options, case, freeze_except
+from harness.cell import Fix, Hyper, Options, case, freeze_except
 
 if TYPE_CHECKING:
     from harness.cell._run import Run
@@ -62,6 +62,7 @@ def _unscaled(run: Run, *, divide_by: int) -> None:
 @case(
     kind="P",
     refs=["deepspeedai/DeepSpeed#8029"],
+    fixes=[Fix("deepspeed", "0.19.2", "deepspeedai/DeepSpeed#8029")],
     recipe="bf16 at stage 0, the optimizer given frozen parameters as well",
     moment="before the engine",
     happens="Before DeepSpeed 0.19.1 an fp32 copy of every frozen weight is held for nothing; with a large base and "
@@ -107,6 +108,7 @@ def _train_without_copies(run: Run, model: Any, *, parameters: Any) -> None:
 @case(
     kind="P",
     refs=["deepspeedai/DeepSpeed#8279", "deepspeedai/DeepSpeed#8280", "deepspeedai/DeepSpeed#7789"],
+    fixes=[Fix("deepspeed", "0.19.6", "deepspeedai/DeepSpeed#8280")],
     recipe="trainable parameters without elements, the last of the model",
     moment="before the engine",
     happens="Stage 3 raises an AssertionError in the first forward: a parameter is not available. Stages 1 and 2 raise "
@@ -201,6 +203,7 @@ def _with_spare(model: Any) -> Any:
 @case(
     kind="P",
     refs=["deepspeedai/DeepSpeed#8158"],
+    fixes=[Fix("deepspeed", "0.19.4", "deepspeedai/DeepSpeed#8158")],
     recipe="`stage3_use_all_reduce_for_fetch_params`, sizes that ranks do not divide",
     moment="before the engine",
     happens="Before DeepSpeed 0.19.4, weights come out of a fetch wrong, by whatever the memory held before: frozen "
@@ -250,6 +253,7 @@ def _train_odd_sizes(run: Run, **zero: Any) -> None:
 @case(
     kind="P",
     refs=["deepspeedai/DeepSpeed#7948"],
+    fixes=[Fix("deepspeed", "0.19.0", "deepspeedai/DeepSpeed#7948")],
     recipe="any recipe at stages 1 and 2, on CPU",
     moment="before the engine",
     happens="DeepSpeed 0.12.4 to 0.12.6 and 0.18.7 to 0.18.9 raise at the first step on CPU: a view was modified in "
@@ -305,6 +309,7 @@ def bf16_under_zero(run: Run) -> None:
 @case(
     kind="P",
     refs=["deepspeedai/DeepSpeed#7435", "deepspeedai/DeepSpeed#7449", "Tele-AI/Telechat#42"],
+    fixes=[Fix("deepspeed", "0.17.4", "deepspeedai/DeepSpeed#7449")],
     recipe="biases alone train",
     moment="after zero.Init",
     happens="On DeepSpeed 0.11.2 to 0.17.3 a model made under zero.Init raises UnboundLocalError (`dim`) in backward: "

@@ -6,7 +6,7 @@ neither torch nor DeepSpeed.
 
 from __future__ import annotations
 
-from harness.cell._case import Case, MalformedCase, case
+from harness.cell._case import Case, Fix, MalformedCase, case
 from harness.cell._hyper import Group, Hyper
 from harness.cell._options import Options, grid
 from harness.cell.models import Model
@@ -18,6 +18,7 @@ __all__ = [
     "Case",
     "CaseRecord",
     "Failure",
+    "Fix",
     "Group",
     "Hyper",
     "MalformedCase",

@@ -13,7 +13,7 @@ from harness.cell._options import Options, grid
 if TYPE_CHECKING:
     from harness.cell._run import Run
 
-__all__ = ["Case", "JudgeFailed", "LibraryMissing", "MalformedCase", "NoEngine", "case"]
+__all__ = ["Case", "Fix", "JudgeFailed", "LibraryMissing", "MalformedCase", "NoEngine", "case"]
 
 
 class MalformedCase(Exception):
@@ -41,6 +41,22 @@ class NoEngine(Exception):
 
 
 @dataclass(frozen=True)
+class Fix:
+    """What is documented upstream: the release from which a case does something else.
+
+    :ivar package: which project's release.
+    :ivar release: the first that has the change.
+    :ivar ref: where that is documented, ``owner/repo#number``.
+    :ivar because: why verdicts do not change there, where they do not.
+    """
+
+    package: str
+    release: str
+    ref: str
+    because: str = ""
+
+
+@dataclass(frozen=True)
 class Case:
     """One recipe at one moment, and its variants.  Made by :func:`case`."""
 
@@ -52,6 +68,7 @@ class Case:
     instead: str
     cure: str = ""
     refs: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
     world: int = 2
     deadline: float | None = None
     variants: tuple[Options, ...] = field(default=())
@@ -113,6 +130,7 @@ def case(
     instead: str = "",
     cure: str = "",
     refs: Sequence[str] = (),
+    fixes: Sequence[Fix] = (),
     world: int = 2,
     deadline: float | None = None,
     models: Sequence[str] = ("tiny_llama", "mlp"),
@@ -132,6 +150,7 @@ def case(
     :param instead: one plain sentence: what to do instead.
     :param cure: name of the case that does so, and trains.
     :param refs: public reports, ``owner/repo#number``.
+    :param fixes: changes that are documented upstream; what was measured is held against them.
     :param world: number of ranks.
     :param deadline: seconds without progress that make a HANG, where the default is too long.
     :param models: names of the models it runs on; with ``stages`` gives the usual grid.
@@ -169,6 +188,7 @@ def case(
             instead=instead,
             cure=cure,
             refs=(refs,) if isinstance(refs, str) else tuple(refs),
+            fixes=tuple(fixes),
             world=world,
             deadline=deadline,
             variants=made,

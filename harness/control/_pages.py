@@ -12,8 +12,9 @@ from harness.cell._kinds import KINDS
 from harness.cell.outcome._expect import ExpectationError, Expectations
 from harness.cell.outcome._observed import ObservedError, load_all
 from harness.control._exit import Exit, Usage, help_texts
-from harness.control._matrix import add_folder, folder_of
-from harness.control.pages import kind_page, overview, page_of
+from harness.control._matrix import add_folder, matrix_of
+from harness.control.pages import FIXES, fixes_page, kind_page, overview, page_of
+from harness.control.stacks import Matrix
 
 __all__ = ["add_to", "execute"]
 
@@ -38,7 +39,7 @@ def add_to(commands: Any) -> None:
 
 
 def execute(args: argparse.Namespace) -> Exit:
-    pages = made(folder_of(args))
+    pages = made(matrix_of(args))
     there = {path.name: path for path in args.folder.glob("*.md")} if args.folder.is_dir() else {}
     extra = sorted(there.keys() - pages.keys())
     try:
@@ -58,12 +59,14 @@ def execute(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def made(matrix: Path) -> Mapping[str, str]:
+def made(matrix: Matrix) -> Mapping[str, str]:
     """File name -> Markdown.  Raises Usage."""
     try:
-        observed = load_all(matrix / "observed")
-        entries = Expectations.load(matrix / "expected").entries
+        observed = load_all(matrix.folder / "observed")
+        entries = Expectations.load(matrix.folder / "expected").entries
     except (ObservedError, ExpectationError) as error:
         raise Usage(str(error)) from None
     kinds = [kind for kind in KINDS if any(case.kind == kind for case in shipped())]
-    return {"README.md": overview(kinds)} | {page_of(kind): kind_page(kind, observed, entries) for kind in kinds}
+    stacks = matrix.stacks.values()
+    general = {"README.md": overview(kinds), FIXES: fixes_page(stacks, observed)}
+    return general | {page_of(kind): kind_page(kind, observed, entries, stacks) for kind in kinds}

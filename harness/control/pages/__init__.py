@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from harness.control.pages._fixes import FIXES, fixes_page
 from harness.control.pages._kind import kind_page, page_of
 from harness.control.pages._overview import overview
 
-__all__ = ["kind_page", "overview", "page_of"]
+__all__ = ["FIXES", "fixes_page", "kind_page", "overview", "page_of"]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from harness.cell._case import Case
 from harness.cell._catalog import shipped
 from harness.cell._kinds import CONTROL, KINDS
 from harness.cell.outcome._expect import Expectation
 from harness.cell.outcome._observed import Observed
-from harness.control.pages._measured import entry_line, measured_on, verdict_on
+from harness.control.boundaries import check_fix
+from harness.control.pages._measured import agreement_in_words, entry_line, measured_on, verdict_on
+from harness.control.stacks import Stack
 
-__all__ = ["MADE", "kind_page", "page_of"]
+__all__ = ["MADE", "kind_page", "link", "page_of"]
 
 #: The first line of a page, so that nobody edits it by hand.
 MADE = "<!-- made by `thawcheck pages`; edit the cases instead -->"
@@ -25,7 +27,9 @@ def page_of(kind: str) -> str:
     return f"{kind.lower()}.md"
 
 
-def kind_page(kind: str, observed: Mapping[str, Observed], entries: Sequence[Expectation]) -> str:
+def kind_page(
+    kind: str, observed: Mapping[str, Observed], entries: Sequence[Expectation], stacks: Collection[Stack]
+) -> str:
     """Markdown."""
     cases = [case for case in shipped() if case.kind == kind]
     heads = " | ".join(_STACKS)
@@ -35,11 +39,13 @@ def kind_page(kind: str, observed: Mapping[str, Observed], entries: Sequence[Exp
         cells = " | ".join(verdict_on(case, observed.get(stack)) for stack in _STACKS)
         lines.append(f"| [`{case.name}`](#{case.name}) | {_cell(case.recipe)} | {_cell(case.moment)} | {cells} |")
     for case in cases:
-        lines += ["", *_section(case, observed, [one for one in entries if one.case == case.name])]
+        lines += ["", *_section(case, observed, [one for one in entries if one.case == case.name], stacks)]
     return "\n".join([*lines, ""])
 
 
-def _section(case: Case, observed: Mapping[str, Observed], entries: Sequence[Expectation]) -> Iterator[str]:
+def _section(
+    case: Case, observed: Mapping[str, Observed], entries: Sequence[Expectation], stacks: Collection[Stack]
+) -> Iterator[str]:
     yield f"## {case.name}"
     yield ""
     yield case.summary
@@ -53,7 +59,11 @@ def _section(case: Case, observed: Mapping[str, Observed], entries: Sequence[Exp
         yield f"**Instead:** {case.instead}{_cure(case)}"
     if case.refs:
         yield ""
-        yield f"**Reports:** {', '.join(map(_link, case.refs))}"
+        yield f"**Reports:** {', '.join(map(link, case.refs))}"
+    for fix in case.fixes:
+        found = agreement_in_words(check_fix(case, fix, stacks, observed))
+        yield ""
+        yield f"**Upstream:** {fix.package} {fix.release} ({link(fix.ref)}); {found}{fix.because and '. '}{fix.because}"
     yield ""
     yield f"**Measured:** {measured_on(case, observed)}."
     if entries:
@@ -81,7 +91,8 @@ def _cure(case: Case) -> str:
     return f" See [`{case.cure}`]({page}#{case.cure})."
 
 
-def _link(reference: str) -> str:
+def link(reference: str) -> str:
+    """Markdown for ``owner/repo#number``; a pull request's number leads on from there."""
     repository, _, number = reference.partition("#")
     return f"[{reference}](https://github.com/{repository}/issues/{number})"
 

@@ -10,8 +10,9 @@ from harness.cell._case import Case
 from harness.cell.outcome._expect import Expectation
 from harness.cell.outcome._observed import Observed
 from harness.cell.outcome._verdict import Verdict
+from harness.control.boundaries import Agreement, Change, Finding
 
-__all__ = ["entry_line", "measured_on", "verdict_on"]
+__all__ = ["agreement_in_words", "entry_line", "measured_on", "verdict_on"]
 
 
 def verdict_on(case: Case, stack: Observed | None) -> str:
@@ -62,6 +63,18 @@ def entry_line(entry: Expectation) -> str:
     for verdict, names in entry.also.items():
         text += f"; {verdict}: {', '.join(f'`{one}`' for one in names)}"
     return text
+
+
+def agreement_in_words(finding: Finding) -> str:
+    """Where verdicts change, against where a fix is documented; of several variants each change once."""
+    if finding.agreement in (Agreement.NOWHERE, Agreement.UNMEASURED):
+        return finding.agreement.value
+    changes = "; ".join(dict.fromkeys(map(_change, finding.changes)))
+    return f"{finding.agreement.value} ({changes})"
+
+
+def _change(change: Change) -> str:
+    return f"{change.last} {change.before.verdict}, {change.first} {change.after.verdict}"
 
 
 def _range(wanted: str) -> str:

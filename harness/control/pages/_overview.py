@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from harness.cell._catalog import shipped
 from harness.cell._kinds import KINDS
+from harness.control.pages._fixes import FIXES
 from harness.control.pages._kind import MADE, page_of
 
 __all__ = ["overview"]
@@ -17,4 +18,5 @@ def overview(kinds: Iterable[str]) -> str:
     for kind in kinds:
         count = sum(case.kind == kind for case in shipped())
         lines.append(f"| [{kind}]({page_of(kind)}) | {KINDS[kind]} | {count} |")
+    lines += ["", f"[Documented fixes]({FIXES}), and where they were measured."]
     return "\n".join([*lines, ""])
