@@ -5,6 +5,7 @@ Run by a checkout's ``toxw``.  What else it is to do, a file of the stack's name
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -59,16 +60,17 @@ def main(arguments: list[str]) -> int:
     root = Path.cwd()
     stack = arguments[arguments.index("-e") + 1]
     folder = Path(arguments[arguments.index("--workdir") + 1])
-    (command,) = (one for one in arguments if one.startswith("testenv.commands=thawcheck suite "))
-    words = command.split()
-    assert words[words.index("--stack") + 1] == stack
+    (given,) = (one.partition("=")[2] for one in arguments if one.startswith("testenv.commands="))
+    commands = [line.removeprefix("- ") for line in given.splitlines()]
+    suites = [one.split() for one in commands if one.startswith("thawcheck suite ")]
+    words = suites[0]
+    assert {one[one.index("--stack") + 1] for one in suites} == {stack}
     results = Path(words[words.index("--results") + 1])
     assert Path(arguments[arguments.index("--installpkg") + 1]).is_file()
     some = [words[place + 1] for place, word in enumerate(words) if word == "--case"]
     with (root / "ran").open("a", encoding="utf-8") as file:
         file.write(":".join([stack, *some]) + "\n")
-    how = root / "how" / stack
-    todo = how.read_text(encoding="utf-8") if how.exists() else ""
+    todo = to_do(root / "how", stack)
     folder.mkdir(parents=True)  # an environment
     if todo == "fail":
         print("\n".join(f"line {number}" for number in range(1, 21)))
@@ -76,14 +78,17 @@ def main(arguments: list[str]) -> int:
     if todo == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if todo in ("hang", "deaf"):
-        hang(root / "hanging" / stack)
-    lock = (root / "matrix" / "locks" / f"{stack}.txt").read_text(encoding="utf-8").splitlines()
+        hang(root / "hanging" / (stack if (root / "how" / stack).exists() else "bisect"))
+    lock = (Path(os.environ["THAWCHECK_MATRIX"]) / "locks" / f"{stack}.txt").read_text(encoding="utf-8").splitlines()
     versions = dict(line.split("==") for line in lock if not line.startswith("#"))
     lines = [
         as_line(one.as_dict())
         for one in records(stack, {**versions, "python": "3.11.7"})
         if one.case in some or not some
     ]
+    if (script := root / "how" / "did.json").exists():
+        bisected(script, versions, commands[0], [Path(one[one.index("--results") + 1]) for one in suites], lines)
+        return 1
     if todo == "short":
         print("stopped early")
         lines = lines[:-3]
@@ -95,6 +100,30 @@ def main(arguments: list[str]) -> int:
         lines[0] = lines[0].replace('"torch":"', '"torch":"0.')
     results.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return 1  # as where a verdict is not the expected one
+
+
+def to_do(how: Path, stack: str) -> str:
+    """What a file of the stack's name says."""
+    if (own := how / stack).exists():
+        return own.read_text(encoding="utf-8")
+    for what in ("fail", "hang"):  # of a bisection, whose stacks nobody can name before
+        if (named := how / what).exists() and stack.endswith(named.read_text(encoding="utf-8")):
+            return what
+    return ""
+
+
+def bisected(script: Path, versions: dict[str, str], first: str, files: list[Path], lines: list[str]) -> None:
+    """What cases do by the release, or the commit, as the script says; of several things, one a run."""
+    said = json.loads(script.read_text(encoding="utf-8"))
+    at = next((one for one in said["does"] if one in first), versions[said["package"]])
+    does = said["does"].get(at, ["TRAINS"])
+    for number, path in enumerate(files):
+        verdict, _, error = does[number % len(does)].partition(" ")
+        changed = [json.loads(line) | {"verdict": verdict, "headline": f"{verdict} at {at}"} for line in lines]
+        if error:
+            failure = {"moment": "engine", "type": error, "message": "", "ranks": [0]}
+            changed = [one | {"failure": failure} for one in changed]
+        path.write_text("".join(f"{as_line(one)}\n" for one in changed), encoding="utf-8")
 
 
 def hang(pids: Path) -> None:

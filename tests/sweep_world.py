@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rank_world import wait_for
-from small_matrix import make_matrix, solve
+from small_matrix import RELEASES, STACKS, make_matrix, solve
 
 import harness
 from harness.control.stacks import Matrix
@@ -51,10 +51,10 @@ class Ran(NamedTuple):
 class Checkout:
     """A checkout whose tox is made up; see sweep_tox.py."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, stacks: str = STACKS, releases: str = RELEASES) -> None:
         self.root = root
         self._started: list[subprocess.Popen[str]] = []
-        self.matrix: Matrix = make_matrix(root)
+        self.matrix: Matrix = make_matrix(root, stacks=stacks, releases=releases)
         solve(self.matrix)
         (root / "how").mkdir()
         (root / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
@@ -65,11 +65,11 @@ class Checkout:
     def how(self, stack: str, does: str) -> None:
         (self.root / "how" / stack).write_text(does, encoding="utf-8")
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "harness.control.cli", "sweep", *arguments]
+    def start(self, *arguments: str, command: str = "sweep") -> subprocess.Popen[str]:
+        words = [sys.executable, "-m", "harness.control.cli", command, *arguments]
         path = os.pathsep.join([str(Path(harness.__file__).parents[1]), *filter(None, sys.path)])
         process = subprocess.Popen(
-            command,
+            words,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from harness import __version__
 from harness.control import (
+    _bisect,
     _cases,
     _changes,
     _discover,
@@ -34,6 +35,7 @@ _COMMANDS = (
     _run,
     _suite,
     _explore,
+    _bisect,
     _stacks,
     _discover,
     _lock,

@@ -11,13 +11,10 @@ from packaging.version import Version
 from harness.cell._case import Case
 from harness.cell._options import Options
 from harness.cell.outcome._observed import Observed, Outcome
-from harness.cell.outcome._verdict import Verdict
 from harness.control.boundaries._axis import Axis
+from harness.control.boundaries._did import Did
 
 __all__ = ["Change", "changes_along", "measured_along"]
-
-#: They say nothing of the case.
-_NO_FINDING = (Verdict.NOT_RUN, Verdict.UNSOLVABLE)
 
 
 #: By variant: places on the axis, counted from 0, and what it did there.
@@ -46,7 +43,7 @@ def measured_along(
     found: Places = {}
     for place, stack in enumerate(axis.stacks):
         for outcome in observed[stack.name].outcomes if stack.name in observed else ():
-            if outcome.case == case.name and outcome.verdict not in _NO_FINDING:
+            if outcome.case == case.name and Did.of(outcome) is not None:
                 for options in outcome.variants:
                     found.setdefault(options, []).append((place, outcome))
     return found
@@ -56,13 +53,7 @@ def changes_along(case: Case, axis: Axis, observed: Mapping[str, Observed]) -> I
     """Every change of every variant."""
     for options, places in measured_along(case, axis, observed).items():
         for (place, before), (next_place, after) in pairwise(places):
-            if _does(before) != _does(after):
+            if Did.of(before) != Did.of(after):
                 between = tuple(Version(one.at) for one in axis.stacks[place + 1 : next_place])
                 last, first = Version(axis.stacks[place].at), Version(axis.stacks[next_place].at)
                 yield Change(options, axis, last, first, before, after, between)
-
-
-def _does(outcome: Outcome) -> tuple[object, ...]:
-    """What is compared: by which parameters a fault shows, and in which words, may differ."""
-    failure = outcome.failure
-    return outcome.verdict, failure and (failure.moment, failure.type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.control.sweep._alone import NotMeasured
+from harness.control.sweep._alone import NotMeasured, alone
 from harness.control.sweep._measure import Measured, Measurer
 from harness.control.sweep._plan import Shard, cases_left, is_measured, ordered, room_needed, torch_of
 
@@ -11,6 +11,7 @@ __all__ = [
     "Measurer",
     "NotMeasured",
     "Shard",
+    "alone",
     "cases_left",
     "is_measured",
     "ordered",

@@ -58,9 +58,10 @@ class Measured:
 class Measurer:
     """Shared by all stacks of one sweep."""
 
-    def __init__(self, matrix: Matrix, into: Path, *, keep: bool = False) -> None:
+    def __init__(self, matrix: Matrix, into: Path, *, keep: bool = False, root: Path | None = None) -> None:
+        """:param root: the checkout, where the matrix is not that of one."""
         self._matrix = matrix
-        self._root = matrix.folder.resolve().parent
+        self._root = root or matrix.folder.resolve().parent
         self._into = into
         self._keep = keep
         self._wheel: Path | None = None
@@ -120,6 +121,27 @@ class Measurer:
             raise NotMeasured(f"{stack.name}: {error.filename or 'the disk'}: {error.strerror}") from None
         return Measured(observed, cases, time.monotonic() - started)
 
+    def runs(self, stack: Stack, cases: Sequence[str], times: int, *, first: str = "") -> list[list[CaseRecord]]:
+        """Run some cases so often in one fresh environment, and keep nothing; what each time gave.
+
+        :param first: a command to run in the environment before.
+        :raises NotMeasured: also for a stack without a solution.
+        """
+        lock, state = state_of(stack, self._matrix.lock(stack.name))
+        if lock is None or state is not LockState.FRESH or lock.unsolvable:
+            raise NotMeasured(f"{stack.name}: {lock.unsolvable if lock and lock.unsolvable else state.value}")
+        folder = self._work / stack.name
+        files = [folder / f"results-{number}.jsonl" for number in range(times)]
+        try:
+            with alone(self._work / f"{stack.name}.lock", stack.name) as mine:
+                try:
+                    return self._suites(stack, cases, files, mine, first)
+                finally:
+                    if not self._keep:
+                        shutil.rmtree(folder, ignore_errors=True)
+        except OSError as error:
+            raise NotMeasured(f"{stack.name}: {error.filename or 'the disk'}: {error.strerror}") from None
+
     def drop_caches(self) -> None:
         """Have uv forget the large packages that environments since the last call were made of."""
         with self._lock:
@@ -130,30 +152,46 @@ class Measurer:
     def _run(self, stack: Stack, lock: str, mine: int, cases: Sequence[str]) -> Observed:
         folder = self._work / stack.name
         results = folder / "results.jsonl"
-        log = self._root / "results" / "sweep" / f"{stack.name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)  # left by a sweep that was killed
-        # The suite alone, whose verdicts are kept; and not where people keep their own results.
-        some = "".join(f" --case {name}" for name in cases) if len(cases) < len(shipped()) else ""
-        suite = f"thawcheck suite --stack {stack.name} --results {results}{some} -- --tb=no -q"
-        command = ["sh", str(self._root / "toxw"), "run", "-e", stack.name, "--workdir", str(folder)]
-        command += ["--installpkg", str(self._wheel), "--colored", "no", "-x", f"testenv.commands={suite}"]
         try:
-            with log.open("wb") as file:
-                status = self._watch(stack, command, file.fileno(), mine)
-            self._note_heavy(folder)
-            if self._stopped:
-                raise NotMeasured(f"{stack.name}: stopped")
-            if not results.exists():
-                raise NotMeasured(f"{stack.name}: no results, tox left with {status}; {_end_of(log)}")
-            records = _records(stack, results)
-            self._check_whole(stack, cases, records, status, log)
+            (records,) = self._suites(stack, cases, [results], mine)
             observed = self._with_known(_condensed(stack, records, lock))
-            self._write(observed, results, log.with_suffix(".jsonl"))
+            self._write(observed, results, self._log(stack).with_suffix(".jsonl"))
         finally:
             if not self._keep:
                 shutil.rmtree(folder, ignore_errors=True)
         return observed
+
+    def _log(self, stack: Stack) -> Path:
+        return self._root / "results" / "sweep" / f"{stack.name}.log"
+
+    def _suites(
+        self, stack: Stack, cases: Sequence[str], results: Sequence[Path], mine: int, first: str = ""
+    ) -> list[list[CaseRecord]]:
+        """The suite once for each results file, in one fresh environment.  Raises NotMeasured."""
+        folder, log = self._work / stack.name, self._log(stack)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # left by one that was killed
+        # The suite alone, whose verdicts are kept; and not where people keep their own results.
+        some = "".join(f" --case {name}" for name in cases) if len(cases) < len(shipped()) else ""
+        # Verdicts that are not expected end no suite but the last: those that follow are wanted, too.
+        suites = [f"thawcheck suite --stack {stack.name} --results {one}{some} -- --tb=no -q" for one in results]
+        commands = "\n".join([*([first] if first else []), *(f"- {one}" for one in suites[:-1]), suites[-1]])
+        command = ["sh", str(self._root / "toxw"), "run", "-e", stack.name, "--workdir", str(folder)]
+        command += ["--installpkg", str(self._wheel), "--colored", "no", "-x", f"testenv.commands={commands}"]
+        if first:
+            command += ["-x", f"testenv.allowlist_externals={first.split(maxsplit=1)[0]}"]
+        with log.open("wb") as file:
+            status = self._watch(stack, command, file.fileno(), mine)
+        self._note_heavy(folder)
+        if self._stopped:
+            raise NotMeasured(f"{stack.name}: stopped")
+        found = []
+        for path in results:
+            if not path.exists():
+                raise NotMeasured(f"{stack.name}: no results, tox left with {status}; {_end_of(log)}")
+            found.append(_records(stack, path))
+            self._check_whole(stack, cases, found[-1], status, log)
+        return found
 
     def _write(self, observed: Observed, results: Path | None = None, refuge: Path | None = None) -> None:
         """Where that cannot be, the results stay in a refuge, on the disk where they are."""
@@ -208,7 +246,11 @@ class Measurer:
                 stdout=output,
                 stderr=output,
                 cwd=self._root,
-                env={**os.environ, "TOX_SKIP_MISSING_INTERPRETERS": "false"},
+                env={
+                    **os.environ,
+                    "TOX_SKIP_MISSING_INTERPRETERS": "false",
+                    "THAWCHECK_MATRIX": str(self._matrix.folder.resolve()),
+                },
                 start_new_session=True,
                 pass_fds=(mine,),
             )
