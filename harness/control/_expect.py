@@ -15,7 +15,19 @@ from harness.cell.outcome._expect import ExpectationError, Expectations, read_en
 from harness.cell.outcome._observed import Observed, ObservedError, load_all
 from harness.control._exit import Exit, Usage, help_texts
 from harness.control._matrix import add_folder, folder_of
-from harness.control.expect import Measured, NotReproduced, Update, compare, few, gather, make_update, said, told
+from harness.control.expect import (
+    Cause,
+    Measured,
+    NotReproduced,
+    Update,
+    compare,
+    few,
+    gather,
+    make_update,
+    read_causes,
+    said,
+    told,
+)
 
 __all__ = ["add_to", "execute"]
 
@@ -41,12 +53,12 @@ def execute(args: argparse.Namespace) -> Exit:
     if args.dry_run and not args.update:
         raise Usage("--dry-run shows what --update would change; give both")
     folder = folder_of(args)
-    observed, entries = _read(folder)
+    observed, entries, causes = _read(folder)
     if not observed:
         raise Usage(f"nothing was observed yet: {folder / 'observed'} holds no .jsonl file; thawcheck sweep makes them")
     if args.update:
         try:
-            update = make_update(folder / "expected", observed, entries.entries, shipped())
+            update = make_update(folder / "expected", observed, entries.entries, shipped(), causes)
         except NotReproduced as error:
             message = f"nothing is written: a fault of ours, the entries made do not say what was observed:\n{error}"
             print(f"thawcheck: {message}", file=sys.stderr)
@@ -55,9 +67,11 @@ def execute(args: argparse.Namespace) -> Exit:
     return _check(observed, entries)
 
 
-def _read(folder: Path) -> tuple[Mapping[str, Observed], Expectations]:
-    """Raises Usage with every fault of both."""
+def _read(folder: Path) -> tuple[Mapping[str, Observed], Expectations, list[Cause]]:
+    """Raises Usage with every fault of all."""
     entries, faults = read_entries(folder / "expected")
+    causes, wrong = read_causes(folder / "causes.toml")
+    faults += wrong
     observed: Mapping[str, Observed] = {}
     try:
         observed = load_all(folder / "observed")
@@ -65,7 +79,7 @@ def _read(folder: Path) -> tuple[Mapping[str, Observed], Expectations]:
         faults += error.faults
     if faults:
         raise Usage("\n".join(["nothing was compared or written:", *faults]))
-    return observed, Expectations(entries)
+    return observed, Expectations(entries), causes
 
 
 def _check(observed: Mapping[str, Observed], expectations: Expectations) -> Exit:

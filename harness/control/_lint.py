@@ -13,7 +13,7 @@ from harness.cell.outcome._expect import Expectation, read_entries
 from harness.cell.outcome._observed import Observed, ObservedError, read_observed
 from harness.control._exit import Exit, Usage, help_texts
 from harness.control._matrix import add_folder, folder_of
-from harness.control.expect import can_compare, entry_faults, few, gaps, gather
+from harness.control.expect import can_compare, entry_faults, few, gaps, gather, read_causes, unexplained
 from harness.control.locks import Lock, LockState, state_of
 from harness.control.stacks import Matrix, MatrixError, load_matrix
 
@@ -140,6 +140,8 @@ class _Lint:
         known: Mapping[str, Mapping[str, Any]] = self._matrix.releases if self._matrix else {}
         releases = {package: [*found] for package, found in known.items()}
         self.faults += (f"{folder}/{fault}" for fault in entry_faults(self.entries, shipped(), releases))
+        self.faults += read_causes(self._folder / "causes.toml")[1]
+        self.notes += unexplained(self.entries, shipped())
         self.notes += gaps(self.entries, shipped(), releases, gather(self.observed.values(), shipped()))
         if not can_compare():
             self.notes.append("packaging is older than 26.3: overlaps were looked for among known releases only")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from harness.control.expect._causes import Cause, read_causes
 from harness.control.expect._check import entry_faults, gaps
 from harness.control.expect._compare import compare, few, said, told
+from harness.control.expect._notes import unexplained
 from harness.control.expect._points import Measured, gather
 from harness.control.expect._ranges import can_compare
 from harness.control.expect._update import NotReproduced, Update, make_update
 
 __all__ = [
+    "Cause",
     "Measured",
     "NotReproduced",
     "Update",
@@ -19,6 +22,8 @@ __all__ = [
     "gaps",
     "gather",
     "make_update",
+    "read_causes",
     "said",
     "told",
+    "unexplained",
 ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.cell._case import Case
 from harness.cell.outcome._expect import Expectation, Expectations
 from harness.cell.outcome._observed import Observed
+from harness.control.expect._causes import Cause
 from harness.control.expect._compare import compare
 from harness.control.expect._notes import annotated, is_by_people
 from harness.control.expect._points import Measured, World, gather
@@ -51,13 +52,18 @@ class NotReproduced(Exception):
 
 
 def make_update(
-    folder: Path, observed: Mapping[str, Observed], before: Sequence[Expectation], cases: Sequence[Case]
+    folder: Path,
+    observed: Mapping[str, Observed],
+    before: Sequence[Expectation],
+    cases: Sequence[Case],
+    causes: Sequence[Cause] = (),
 ) -> Update:
     """Work out every file of ``folder``.
 
     :raises NotReproduced: when what is made does not say what was observed.
     :param before: the entries of the folder; what people wrote in them is kept, and so are those about what was not
         observed: cases of which nothing was, and other devices and numbers of ranks.
+    :param causes: what explains entries of many cases.
     """
     measured = gather(observed.values(), cases)
     # Once to see where many split, and then in earnest.
@@ -80,7 +86,7 @@ def make_update(
             drafts, conflicting = shrink(case, world, measured, grower)
             conflicts += conflicting
             for draft in drafts:
-                noted, sources = annotated(draft, world, before)
+                noted, sources = annotated(draft, world, before, causes)
                 going_over += sources
                 entry = _placed(noted, case.name, world, measured, kept)
                 found.append(entry)
@@ -105,7 +111,7 @@ def make_update(
         sum(len(tables(entries)) for entries in contents.values()),
         [f"{path}:{line}" for path in changed for line in other_comments(_present(path))],
         [stack for _, stack in thin],
-        [one for one in before if is_by_people(one) and not any(one is other for other in going_over)],
+        [one for one in before if is_by_people(one, causes) and not any(one is other for other in going_over)],
     )
 
 
