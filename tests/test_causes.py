@@ -138,7 +138,5 @@ def test_controls_that_do_not_train_somewhere_and_do_not_say_why() -> None:
         Expectation(Verdict.WRONG_UPDATE, "fault", note=ours),
     ]
 
-    assert [*unexplained(entries, cases)] == [
-        "no cause is said where controls do not train, in 1 of their entries: silent; "
-        "matrix/causes.toml is for those that many share"
-    ]
+    (told,) = unexplained(entries, cases)
+    assert told.startswith("no cause is said where controls do not train, in 1 of their entries: silent; ")

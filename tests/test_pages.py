@@ -14,8 +14,9 @@ from harness.cell._kinds import KINDS
 from harness.cell.outcome._expect import Expectation
 from harness.cell.outcome._observed import Observed, Outcome
 from harness.control import cli
-from harness.control.pages import fixes_page, kind_page, page_of
-from harness.control.pages._measured import entry_line
+from harness.control.pages import fixes_page, kind_page, page_of, symptoms_page
+from harness.control.pages._code import code_of
+from harness.control.pages._measured import entry_lines
 from harness.control.stacks import Stack
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -39,7 +40,7 @@ def test_pages_are_written_and_what_is_no_page_any_more_goes(
 ) -> None:
     assert pages(str(tmp_path)) == 0
     kinds = [kind for kind in KINDS if any(case.kind == kind for case in shipped())]
-    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "fixes.md", *map(page_of, kinds)}
+    assert {path.name for path in tmp_path.iterdir()} == {"README.md", "fixes.md", "symptoms.md", *map(page_of, kinds)}
     assert pages(str(tmp_path), "--check") == 0
     (tmp_path / "a.md").write_text("by hand")
     (tmp_path / "z.md").write_text("of a kind that was")
@@ -50,7 +51,7 @@ def test_pages_are_written_and_what_is_no_page_any_more_goes(
         f"{tmp_path / name} is not what the cases say; thawcheck pages {tmp_path}" for name in ("a.md", "z.md")
     ]
     assert pages(str(tmp_path)) == 0
-    assert capsys.readouterr().out == f"{len(kinds) + 2} pages, 1 of them changed\n"
+    assert capsys.readouterr().out == f"{len(kinds) + 3} pages, 1 of them changed\n"
     assert pages(str(tmp_path), "--check") == 0
 
 
@@ -85,7 +86,7 @@ def test_a_section_says_what_was_measured() -> None:
     text = kind_page("C", stacks, [Expectation(Verdict.NO_UPDATE, NAIVE, {"stage": (1, 2)})], [])
 
     row = next(line for line in text.splitlines() if line.startswith(f"| [`{NAIVE}`]"))
-    assert row.endswith("| 2 NO_UPDATE, 1 TRAINS | UNSOLVABLE |")
+    assert row.endswith("| NO_UPDATE (z1, z2), TRAINS (z0) | UNSOLVABLE |")
     assert "14 variants, measured on 1 stack: 1 of 3 runs are TRAINS." in text
     assert "\n- **NO_UPDATE** with stages 1 or 2\n" in text
     assert "not measured yet" in text  # the other cases of the kind
@@ -114,7 +115,7 @@ def test_a_documented_fix_is_told_with_what_was_measured_of_it() -> None:
 @pytest.mark.parametrize(
     ("entry", "line"),
     [
-        (Expectation(Verdict.TRAINS, "c"), "**TRAINS**"),
+        (Expectation(Verdict.TRAINS, "c"), "- **TRAINS**"),
         (
             Expectation(
                 Verdict.RAISES,
@@ -124,10 +125,11 @@ def test_a_documented_fix_is_told_with_what_was_measured_of_it() -> None:
                 {"stacks": 2, "deepspeed": "0.14.1 to 0.14.5"},
                 moment="engine",
                 type="IndexError",
+                message=r"^list index out of range \(3\)",
             ),
             (
-                "**RAISES** with stage 3, model mlp on deepspeed >=0.14, <0.15, axolotl absent "
-                "(seen on 2 stacks, deepspeed 0.14.1 to 0.14.5): `IndexError` on the way to `engine`"
+                "- **RAISES** with stage 3, model mlp on deepspeed 0.14.1 to 0.14.5, axolotl absent (2 stacks): "
+                "`IndexError` on the way to `engine`, `list index out of range (3)`"
             ),
         ),
         (
@@ -135,15 +137,74 @@ def test_a_documented_fix_is_told_with_what_was_measured_of_it() -> None:
                 Verdict.NO_UPDATE,
                 "c",
                 seen={"stacks": 1},
+                versions={"deepspeed": ">=0.14,<0.15"},
                 parameters=("a.*", "b"),
-                also={Verdict.FROZEN_DRIFT: ("d.*",)},
+                also={Verdict.FROZEN_DRIFT: tuple("cdefgh")},
             ),
-            "**NO_UPDATE** (seen on 1 stack): `a.*`, `b`; FROZEN_DRIFT: `d.*`",
+            (
+                "- **NO_UPDATE** on deepspeed >=0.14, <0.15 (1 stack): `a.*`, `b`; "
+                "FROZEN_DRIFT: `c`, `d`, `e`, `f` and 2 more"
+            ),
         ),
     ],
 )
 def test_an_expectation_in_words(entry: Expectation, line: str) -> None:
-    assert entry_line(entry) == line
+    assert [*entry_lines([entry])] == [line]
+
+
+def test_what_does_the_same_on_other_versions_shares_a_line_and_what_has_a_cause_is_folded() -> None:
+    ours = "measured on 2 gloo ranks"
+    entries = [
+        Expectation(Verdict.NO_UPDATE, "c", versions={"torch": "<2.3"}, note=ours),
+        Expectation(Verdict.NO_UPDATE, "c", versions={"torch": ">=2.6"}, note=ours),
+        Expectation(Verdict.NOT_RUN, "c", message="^deepspeed cannot be imported", note=ours),
+        Expectation(Verdict.WRONG_GRAD, "c", {"stage": (1,)}, note=f"{ours}; a cause that many share"),
+    ]
+
+    assert [*entry_lines(entries)] == [
+        "- **NO_UPDATE** on torch <2.3; torch >=2.6",
+        "",
+        "<details><summary>2 more, each for a reason of its own</summary>",
+        "",
+        "- **NOT_RUN**, `deepspeed cannot be imported`",
+        "- **WRONG_GRAD** with stage 1. A cause that many share",
+        "",
+        "</details>",
+    ]
+
+
+def test_a_page_shows_what_a_case_calls_and_no_docstring() -> None:
+    case = next(one for one in shipped() if one.name == "new_engine_after_unfreezing")
+
+    code = code_of(case)
+
+    assert code.startswith("def new_engine_after_unfreezing(run: Run) -> None:\n    _unfreeze_more")
+    assert "\n\n\ndef _unfreeze_more_with_a_new_engine(run: Run, hyper: Hyper) -> None:\n    model =" in code
+    assert '"""' not in code
+    compile(code, "page", "exec")
+
+
+def test_every_case_has_code_that_can_be_read() -> None:
+    for case in shipped():
+        compile(code_of(case), case.name, "exec")
+
+
+def test_a_symptom_leads_to_the_case() -> None:
+    text = symptoms_page(
+        [
+            Expectation(Verdict.NO_UPDATE, NAIVE, also={Verdict.FROZEN_DRIFT: ("a",)}),
+            Expectation(Verdict.RAISES, NAIVE, moment="engine", type="KeyError", message=r"^a \| b\("),
+            Expectation(Verdict.RAISES, NAIVE, moment="engine", type="IndexError", note="for a cause that many share"),
+            Expectation(Verdict.NO_GRAD, "freeze_except_before_engine"),
+        ]
+    )
+    lead = f"[`{NAIVE}`](c.md#{NAIVE})"
+
+    assert f"never moves (NO_UPDATE) | {lead} |" in text
+    assert f"all the same (FROZEN_DRIFT) | {lead} |" in text
+    assert f"| `KeyError: a ¦ b(` | engine | {lead} |" in text
+    assert "has no gradient (NO_GRAD) | - |" in text, "a control shows a thing to be no fault"
+    assert "IndexError" not in text
 
 
 def test_a_page_that_is_no_text_is_made_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from harness.cell.outcome._expect import ExpectationError, Expectations
 from harness.cell.outcome._observed import ObservedError, load_all
 from harness.control._exit import Exit, Usage, help_texts
 from harness.control._matrix import add_folder, matrix_of
-from harness.control.pages import FIXES, fixes_page, kind_page, overview, page_of
+from harness.control.pages import FIXES, SYMPTOMS, fixes_page, kind_page, overview, page_of, symptoms_page
 from harness.control.stacks import Matrix
 
 __all__ = ["add_to", "execute"]
@@ -68,5 +68,9 @@ def made(matrix: Matrix) -> Mapping[str, str]:
         raise Usage(str(error)) from None
     kinds = [kind for kind in KINDS if any(case.kind == kind for case in shipped())]
     stacks = matrix.stacks.values()
-    general = {"README.md": overview(kinds), FIXES: fixes_page(stacks, observed)}
+    general = {
+        "README.md": overview(kinds),
+        FIXES: fixes_page(stacks, observed),
+        SYMPTOMS: symptoms_page(entries),
+    }
     return general | {page_of(kind): kind_page(kind, observed, entries, stacks) for kind in kinds}

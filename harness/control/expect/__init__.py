@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.control.expect._causes import Cause, read_causes
 from harness.control.expect._check import entry_faults, gaps
 from harness.control.expect._compare import compare, few, said, told
-from harness.control.expect._notes import unexplained
+from harness.control.expect._notes import cause_of, unexplained
 from harness.control.expect._points import Measured, gather
 from harness.control.expect._ranges import can_compare
 from harness.control.expect._update import NotReproduced, Update, make_update
@@ -16,6 +16,7 @@ __all__ = [
     "NotReproduced",
     "Update",
     "can_compare",
+    "cause_of",
     "compare",
     "entry_faults",
     "few",

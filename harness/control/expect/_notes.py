@@ -16,12 +16,17 @@ from harness.control.expect._compare import few
 from harness.control.expect._points import World
 from harness.control.expect._shrink import Draft
 
-__all__ = ["annotated", "is_by_people", "unexplained"]
+__all__ = ["annotated", "cause_of", "is_by_people", "unexplained"]
 
 #: They say nothing of the case.
 _NO_FINDING = (Verdict.NOT_RUN, Verdict.UNSOLVABLE)
 #: The part of a note that we write ourselves.
 _OURS = re.compile(r"(?:^|(?<=; ))measured on [^;]*\branks?(?:;\s*|$)")
+
+
+def cause_of(entry: Expectation) -> str:
+    """What its note says beyond who measured; empty where that is nothing."""
+    return _OURS.sub("", entry.note).strip()
 
 
 def is_by_people(entry: Expectation, causes: Sequence[Cause] = ()) -> bool:
@@ -31,7 +36,7 @@ def is_by_people(entry: Expectation, causes: Sequence[Cause] = ()) -> bool:
 
 def _by_people(entry: Expectation, causes: Sequence[Cause]) -> tuple[str, tuple[str, ...]]:
     """Note and references, without those of causes: where these still hold they are written again."""
-    note = _OURS.sub("", entry.note).strip()
+    note = cause_of(entry)
     refs = entry.refs
     for cause in causes:
         if cause.note in note:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -12,7 +11,8 @@ from harness.cell._kinds import CONTROL, KINDS
 from harness.cell.outcome._expect import Expectation
 from harness.cell.outcome._observed import Observed
 from harness.control.boundaries import check_fix
-from harness.control.pages._measured import agreement_in_words, entry_line, measured_on, verdict_on
+from harness.control.pages._code import code_of
+from harness.control.pages._measured import agreement_in_words, entry_lines, measured_on, verdict_on
 from harness.control.stacks import Stack
 
 __all__ = ["MADE", "kind_page", "link", "page_of"]
@@ -57,6 +57,7 @@ def _section(
     if case.instead:
         yield ""
         yield f"**Instead:** {case.instead}{_cure(case)}"
+        yield from _cure_code(case)
     if case.refs:
         yield ""
         yield f"**Reports:** {', '.join(map(link, case.refs))}"
@@ -68,19 +69,13 @@ def _section(
     yield f"**Measured:** {measured_on(case, observed)}."
     if entries:
         yield ""
-        yield from (f"- {entry_line(one)}" for one in entries)
+        yield from entry_lines(entries)
     yield ""
     yield "```python"
-    yield _code(case)
+    yield code_of(case)
     yield "```"
     yield ""
     yield f"`thawcheck run {case.name}`"
-
-
-def _code(case: Case) -> str:
-    """The function, without what was said of it already."""
-    source = inspect.getsource(case.function)
-    return source[source.index(f"def {case.name}(") :].rstrip()
 
 
 def _cure(case: Case) -> str:
@@ -89,6 +84,14 @@ def _cure(case: Case) -> str:
     kind = next(one.kind for one in shipped() if one.name == case.cure)
     page = "" if kind == case.kind else page_of(kind)
     return f" See [`{case.cure}`]({page}#{case.cure})."
+
+
+def _cure_code(case: Case) -> Iterator[str]:
+    """What trains stands right under what does not, wherever its own section is."""
+    cure = next((one for one in shipped() if one.name == case.cure), None)
+    if cure is not None:
+        yield from ("", f"<details><summary><code>{cure.name}</code></summary>", "")
+        yield from (_as_markdown(cure.summary), "", "```python", code_of(cure), "```", "", "</details>")
 
 
 def link(reference: str) -> str:

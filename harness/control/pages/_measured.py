@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from harness.cell._case import Case
+from harness.cell._options import Options
 from harness.cell.outcome._expect import Expectation
 from harness.cell.outcome._observed import Observed
 from harness.cell.outcome._verdict import Verdict
 from harness.control.boundaries import Agreement, Change, Finding
+from harness.control.expect import cause_of
 
-__all__ = ["agreement_in_words", "entry_line", "measured_on", "verdict_on"]
+__all__ = ["agreement_in_words", "entry_lines", "measured_on", "message_of", "verdict_on"]
+
+#: So many parameters are named.
+_FEW: Final = 4
 
 
 def verdict_on(case: Case, stack: Observed | None) -> str:
-    """Its verdicts on one stack, several with the number of variants; ``-`` where it was not measured."""
+    """Its verdicts on one stack, several with the stages that have them; ``-`` where it was not measured."""
     if stack is None:
         return "-"
     if stack.unsolvable:
         return str(Verdict.UNSOLVABLE)
-    counts: Counter[str] = Counter()
+    variants: dict[str, list[Options]] = {}
     for outcome in stack.outcomes:
         if outcome.case == case.name:
-            counts[str(outcome.verdict)] += len(outcome.variants)
-    if len(counts) == 1:
-        return next(iter(counts))
-    most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    return ", ".join(f"{count} {verdict}" for verdict, count in most) or "-"
+            variants.setdefault(str(outcome.verdict), []).extend(outcome.variants)
+    if len(variants) == 1:
+        return next(iter(variants))
+    most = sorted(variants.items(), key=lambda one: (-len(one[1]), one[0]))
+    return ", ".join(f"{verdict} ({_where(some)})" for verdict, some in most) or "-"
+
+
+def _where(variants: Sequence[Options]) -> str:
+    """By stages; one that has other verdicts, too, is in several."""
+    return ", ".join(f"z{stage}" for stage in sorted({one.stage for one in variants}))
 
 
 def measured_on(case: Case, observed: Mapping[str, Observed]) -> str:
@@ -45,24 +55,70 @@ def measured_on(case: Case, observed: Mapping[str, Observed]) -> str:
     )
 
 
-def entry_line(entry: Expectation) -> str:
-    """An expectation as a line of a list."""
-    parts = [f"**{entry.verdict}**"]
+def entry_lines(entries: Sequence[Expectation]) -> Iterator[str]:
+    """Expectations as a list: those that do the same on other versions share a line.
+
+    What a shared cause explains, or did not run, says little of the case, and is folded.
+    """
+    shown = [one for one in entries if one.verdict is not Verdict.NOT_RUN and not cause_of(one)]
+    folded = [one for one in entries if one not in shown]
+    yield from _lines(shown)
+    if folded:
+        count = len({_what(one) for one in folded})
+        yield from ("", f"<details><summary>{count} more, each for a reason of its own</summary>", "")
+        yield from _lines(folded)
+        yield from ("", "</details>")
+
+
+def _lines(entries: Sequence[Expectation]) -> Iterator[str]:
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for one in entries:
+        alike.setdefault(_what(one), []).append(_versions(one))
+    for (verdict, what, cause), versions in alike.items():
+        on = "; ".join(filter(None, versions))
+        yield f"- {verdict}{f' on {on}' if on else ''}{what}{cause}"
+
+
+def _what(entry: Expectation) -> tuple[str, str, str]:
+    """All but the versions: what is told before them, behind them, and why."""
+    head = f"**{entry.verdict}**"
     if settings := ", ".join(_settings(entry.where)):
-        parts.append(f"with {settings}")
-    if entry.versions:
-        ranges = (f"{package} {_range(wanted)}" for package, wanted in entry.versions.items())
-        parts.append(f"on {', '.join(ranges)}")
-    text = " ".join(parts)
-    if entry.seen:
-        text += f" ({_seen(entry.seen)})"
+        head += f" with {settings}"
+    text = ""
     if entry.type:
-        text += f": `{entry.type}` on the way to `{entry.moment}`"
+        text = f": `{entry.type}` on the way to `{entry.moment}`{_message(entry)}"
+    elif entry.message and entry.verdict is Verdict.NOT_RUN:
+        text = _message(entry)
     elif entry.parameters:
-        text += f": {', '.join(f'`{one}`' for one in entry.parameters)}"
+        text = f": {_some(entry.parameters)}"
     for verdict, names in entry.also.items():
-        text += f"; {verdict}: {', '.join(f'`{one}`' for one in names)}"
-    return text
+        text += f"; {verdict}: {_some(names)}"
+    cause = cause_of(entry)
+    return head, text, f". {cause[0].upper()}{cause[1:]}" if cause else ""
+
+
+def _versions(entry: Expectation) -> str:
+    """What was seen, where that is known: how far a range holds beyond that nobody measured."""
+    seen = {package: str(ends) for package, ends in entry.seen.items() if package != "stacks"}
+    ranges = {package: "absent" if wanted == "absent" else wanted for package, wanted in entry.versions.items()}
+    told = {**{package: wanted.replace(",", ", ") for package, wanted in ranges.items()}, **seen}
+    text = ", ".join(f"{package} {where}" for package, where in told.items())
+    return f"{text} ({_number(entry.seen.get('stacks'), 'stack')})" if entry.seen else text
+
+
+def message_of(entry: Expectation) -> str:
+    """As people see it, and search for it; an entry has its beginning, as a regular expression."""
+    return re.sub(r"\\(.)", r"\1", (entry.message or "").removeprefix("^").removesuffix("$"))
+
+
+def _message(entry: Expectation) -> str:
+    text = message_of(entry)
+    return f", `{text}`" if text else ""
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(f"`{one}`" for one in names[:_FEW])
+    return shown + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")
 
 
 def agreement_in_words(finding: Finding) -> str:
@@ -77,20 +133,10 @@ def _change(change: Change) -> str:
     return f"{change.last} {change.before.verdict}, {change.first} {change.after.verdict}"
 
 
-def _range(wanted: str) -> str:
-    return "absent" if wanted == "absent" else wanted.replace(",", ", ")
-
-
 def _settings(where: Mapping[str, Sequence[Any]]) -> Iterator[str]:
     for axis, values in where.items():
         word = "stages" if axis == "stage" and len(values) > 1 else axis
         yield f"{word} {' or '.join(map(str, values))}"
-
-
-def _seen(seen: Mapping[str, Any]) -> str:
-    count = seen.get("stacks")
-    ends = ", ".join(f"{package} {ends}" for package, ends in seen.items() if package != "stacks")
-    return f"seen on {_number(count, 'stack')}" + (f", {ends}" if ends else "")
 
 
 def _number(count: Any, thing: str) -> str:
