@@ -99,6 +99,7 @@ def test_failing_otherwise_is_a_change(moment: str, error: str, changes: int) ->
         ("0.11.0", (N, T, T, T), Agreement.ELSEWHERE),
         ("0.11.0", (N, N, N, T), Agreement.ELSEWHERE),
         ("0.11.0", (N, N, N, N), Agreement.NOWHERE),
+        ("0.11.0", (T, T, N, N), Agreement.NOWHERE),  # a fault that begins is no fix
         ("0.11.0", (X, X, N, T), Agreement.UNMEASURED),
         ("0.11.0", (N, T, X, X), Agreement.UNMEASURED),
         ("0.8.0", (N, N, T, T), Agreement.UNMEASURED),

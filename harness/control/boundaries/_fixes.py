@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from harness.cell._case import Case, Fix
 from harness.cell.outcome._observed import Observed
+from harness.cell.outcome._verdict import Verdict
 from harness.control.boundaries._axis import axes_of
 from harness.control.boundaries._changes import Change, changes_along, measured_along
 from harness.control.stacks import Stack
@@ -43,7 +44,12 @@ def check_fix(case: Case, fix: Fix, stacks: Collection[Stack], observed: Mapping
     """Hold the release that is said to have a fix against the axes along which its package moves."""
     release = Version(fix.release)
     axes = axes_of(stacks, fix.package)
-    changes = [change for axis in axes for change in changes_along(case, axis, observed)]
+    changes = [
+        change
+        for axis in axes
+        for change in changes_along(case, axis, observed)
+        if change.before.verdict is not Verdict.TRAINS  # else it is no fix
+    ]
     there = [one for one in changes if one.last < release <= one.first]
     exact = [one for one in there if one.first == release and not one.unknown]
     if there:

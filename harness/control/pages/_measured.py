@@ -11,7 +11,7 @@ from harness.cell._options import Options
 from harness.cell.outcome._expect import Expectation
 from harness.cell.outcome._observed import Observed
 from harness.cell.outcome._verdict import Verdict
-from harness.control.boundaries import Agreement, Change, Finding
+from harness.control.boundaries import Agreement, Change, Did, Finding
 from harness.control.expect import cause_of
 
 __all__ = ["agreement_in_words", "entry_lines", "measured_on", "message_of", "verdict_on"]
@@ -130,7 +130,10 @@ def agreement_in_words(finding: Finding) -> str:
 
 
 def _change(change: Change) -> str:
-    return f"{change.last} {change.before.verdict}, {change.first} {change.after.verdict}"
+    before, after = Did.of(change.before), Did.of(change.after)
+    if change.before.verdict is not change.after.verdict:
+        return f"{change.last} {change.before.verdict}, {change.first} {change.after.verdict}"
+    return f"{change.last} {before}, {change.first} {after}"
 
 
 def _settings(where: Mapping[str, Sequence[Any]]) -> Iterator[str]:
