@@ -138,8 +138,12 @@ def _refuse(run: Run, steps: int, settings: Mapping[str, Any]) -> None:
     faults = []
     if not isinstance(steps, int) or steps < 1:
         faults.append(f"steps must be 1 or more, found {steps!r}")
-    if options.stage == 3 and options.init == "plain":
+    if options.stage != 3:
+        faults.append("Axolotl is driven at stage 3 only: below, it loads the model onto a device by its number")
+    elif options.init == "plain":
         faults.append("at stage 3 Axolotl loads the model under zero.Init, whatever the variant says; give it that init")
+    if options.precision == "bf16" and run.device == "cpu":
+        faults.append("Axolotl passes bf16 on as it is, and the Trainer then wants a GPU that has it")
     if options.offload != "none":
         faults.append("offload is not driven through Axolotl")
     if run.hyper.optimizer != "AdamW":

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from harness.control.locks._file import Lock
@@ -16,7 +17,7 @@ __all__ = ["SolverFailed", "cache_folder", "find_uv", "solve"]
 
 #: torch pins these exactly by itself where its build wants them; a CPU build wants none.
 _OF_TORCHS_BUILD = re.compile(r"nvidia-.*|triton|cuda-.*")
-_LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;+]+)(?:\+\S+)?")
+_LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;+]+)(?:\+\S+)?(?:.*# via (?P<via>.*))?")
 #: What uv says when the question has no answer.
 _NO_ANSWER = ("No solution found", "Failed to build", "build backend returned an error", "Failed to parse metadata")
 #: What it says, perhaps beside that, when it could not ask: then nothing is known.
@@ -65,17 +66,19 @@ def cache_folder() -> Path:
 def solve(stack: Stack, root: Path, uv: str) -> Lock:
     """Ask uv.
 
-    :param root: the checkout, whose pyproject.toml says that Axolotl's own pins decide nothing.
+    :param root: the checkout, whose pyproject.toml says that Axolotl's own pins decide nothing; a stack that wants a
+        package whole is solved away from it.
     :raises SolverFailed: when nothing can be said; a stack without a solution is a Lock that says why.
     """
-    _check_root(stack, root)
+    if not stack.whole:
+        _check_root(stack, root)
     command = [
         uv,
         "pip",
         "compile",
         "-",
         "--quiet",
-        "--no-annotate",
+        "--annotation-style=line",
         "--no-header",
         "--python-version",
         stack.python[0],
@@ -86,27 +89,39 @@ def solve(stack: Stack, root: Path, uv: str) -> Lock:
         command += ["--exclude-newer", _midnight_after(stack)]
         for package in stack.pins:
             command += ["--exclude-newer-package", f"{package}={_FAR}"]
-    done = subprocess.run(
-        command,
-        input="\n".join(stack.requires),
-        capture_output=True,
-        text=True,
-        cwd=root,
-        check=False,
-        env={
-            name: value for name, value in os.environ.items() if not name.startswith("UV_") or _HARMLESS.fullmatch(name)
-        },
-    )
+    with tempfile.TemporaryDirectory() as elsewhere:
+        done = subprocess.run(
+            command,
+            input="\n".join(stack.requires),
+            capture_output=True,
+            text=True,
+            cwd=elsewhere if stack.whole else root,
+            check=False,
+            env={
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("UV_") or _HARMLESS.fullmatch(name)
+            },
+        )
     version = subprocess.run([uv, "--version"], capture_output=True, text=True, check=False).stdout.split()
     solver = f"uv {version[1]}" if len(version) > 1 else "uv"
     if done.returncode:
         if _NOT_ASKED.search(done.stderr) or not any(text in done.stderr for text in _NO_ANSWER):
             raise SolverFailed(f"{stack.name}: uv could not work: {_short(done.stderr)}")
         return Lock(stack.question, solver, unsolvable=_reason(done.stderr))
-    found = (_LINE.match(line) for line in done.stdout.splitlines())
-    versions = {normalize(one["name"]): one["version"] for one in found if one}
-    kept = {name: one for name, one in versions.items() if not _OF_TORCHS_BUILD.fullmatch(name)}
+    found = [one for line in done.stdout.splitlines() if (one := _LINE.match(line))]
+    kept = {
+        name: one["version"]
+        for one in found
+        if not _OF_TORCHS_BUILD.fullmatch(name := normalize(one["name"])) or (stack.whole and _is_asked_for(one["via"]))
+    }
     return Lock(stack.question, solver, kept)
+
+
+def _is_asked_for(via: str | None) -> bool:
+    """Whether anything but torch and its build asks for it: pyproject.toml hides who does when it is installed."""
+    askers = [normalize(one.strip()) for one in (via or "").split(",")]
+    return any(one and one != "torch" and not _OF_TORCHS_BUILD.fullmatch(one) for one in askers)
 
 
 #: After everything; a package that is pinned exactly is taken whenever it came.

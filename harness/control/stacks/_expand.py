@@ -127,7 +127,14 @@ class _Expander:
                 prereleases=single.prereleases,
             )
         held, why = self._held(place, single.base, single.changes)
-        return self._made(place, single.name, single.description, single.labels, held, why)
+        made = self._made(place, single.name, single.description, single.labels, held, why)
+        whole = tuple(map(normalize, single.whole))
+        for package in whole:
+            if package not in why:
+                self._faults.add((*place, "whole"), f"the stack has no {package}: pin it, or let it float")
+        because = "; its own dependencies are installed, too, and decide what floats"
+        why = {package: f"{reason}{because}" if package in whole else reason for package, reason in made.why.items()}
+        return dataclasses.replace(made, whole=whole, why=why)
 
     def _sweep(self, sweep: Sweep) -> Iterator[Stack]:
         place = ("sweep", sweep.key)

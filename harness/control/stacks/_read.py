@@ -52,6 +52,8 @@ class Single:
     dev: bool = False
     prereleases: bool = False
     requires: tuple[str, ...] = ()
+    #: packages that bring their own dependencies, though pyproject.toml leaves those out everywhere else
+    whole: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ def _base(table: _Table) -> Base:
     )
 
 
-_OF_A_STACK = ("description", "labels", "base", "dev", "prereleases", "requires")
+_OF_A_STACK = ("description", "labels", "base", "dev", "prereleases", "requires", "whole")
 
 
 def _single(name: str, plain: Any, faults: Faults) -> Single:
@@ -212,6 +214,8 @@ def _single(name: str, plain: Any, faults: Faults) -> Single:
         table.fault("requires" if table.has("requires") else "dev", "dev stacks, and they alone, say what they require")
     if dev and (table.has("base") or table.has("as_of")):
         table.fault("dev", "a dev stack takes what is newest: it is built on no base and as of no day")
+    if table.has("whole") and dev:
+        table.fault("whole", "a dev stack is not locked, and what it requires is installed as pyproject.toml says")
     if table.has("prereleases") and not dev:
         table.fault("prereleases", "only dev stacks take pre-releases")
     return Single(
@@ -223,6 +227,7 @@ def _single(name: str, plain: Any, faults: Faults) -> Single:
         dev,
         table.flag("prereleases"),
         table.texts("requires", _requirement_fault),
+        table.texts("whole", _name_fault),
     )
 
 

@@ -40,6 +40,8 @@ class Stack:
     #: newest pre-releases or main branches: never locked, never gating
     dev: bool = False
     prereleases: bool = False
+    #: packages that bring their own dependencies, though pyproject.toml leaves those out everywhere else
+    whole: tuple[str, ...] = ()
     #: the sweep that it is of, the axis that moves there, and where it stands; empty for a stack by itself
     sweep: str = ""
     moves: str = ""
@@ -55,6 +57,8 @@ class Stack:
     def question(self) -> str:
         """A digest of all that decides the solution: a lock that answers another one is stale."""
         asked: list[Any] = [self.python[0], sorted(self.requires), str(self.as_of)]
+        if self.whole:
+            asked.append(sorted(self.whole))
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
