@@ -14,7 +14,9 @@ __all__ = ["write_files", "write_texts", "write_tokenizer"]
 _SPECIAL = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
-def write_files(folder: Path, model: Any, *, rows: int, config: Mapping[str, Any], deepspeed: Mapping[str, Any]) -> None:
+def write_files(
+    folder: Path, model: Any, *, rows: int, config: Mapping[str, Any], deepspeed: Mapping[str, Any]
+) -> None:
     """All of it, into ``folder``; ``config.yml`` is what Axolotl is given.
 
     :param model: of transformers, whose words are numbered from 0.

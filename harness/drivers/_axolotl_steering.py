@@ -73,7 +73,9 @@ def _steered(run: Run) -> Iterator[None]:
             from harness.drivers._trainer_parts import deepspeed_on_cpu
 
             deepspeed_on_cpu()
-            stack.enter_context(mock.patch.object(axolotl.utils.trainer, "check_cuda_p2p_ib_support", lambda: True))
+            stack.enter_context(
+                mock.patch.object(axolotl.utils.trainer, "check_cuda_p2p_ib_support", return_value=True)
+            )
         try:
             yield
         finally:

@@ -10,8 +10,7 @@ import fnmatch
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,30 +26,19 @@ _DOT = re.compile(r"\.(?!\+)")
 _HEAD = 64 << 20
 
 
-@dataclass(frozen=True)
 class Pattern:
     """One entry of ``unfrozen_parameters`` as Axolotl 0.6.0 to 0.21.0 read it: matched from the start of a name, each
-    dot a literal one unless a plus follows, rows in brackets at the end."""
+    dot a literal one unless a plus follows, rows in brackets at the end.
 
-    text: str
+    :ivar name: what is matched against names.
+    :ivar rows: start and end as written, where there are any.
+    """
 
-    @property
-    def name(self) -> str:
-        return found["name"] if (found := self._rows) else self.text
-
-    @property
-    def has_rows(self) -> bool:
-        return self._rows is not None
-
-    @property
-    def has_no_row(self) -> bool:
-        """A range that Axolotl refuses."""
-        found = self._rows
-        return bool(found and found["end"]) and int(found["start"] or 0) >= int(found["end"])
-
-    @property
-    def _rows(self) -> re.Match[str] | None:
-        return _ROWS.fullmatch(self.text)
+    def __init__(self, text: str) -> None:
+        self.text = text
+        found = _ROWS.fullmatch(text)
+        self.name: str = found["name"] if found else text
+        self.rows: tuple[str, str] | None = (found["start"], found["end"] or "") if found else None
 
     def matching(self, names: Iterable[str]) -> list[str]:
         """Raises re.error where Axolotl would."""
@@ -127,10 +115,8 @@ def _model(asked: Any, folder: Path, *, offline: bool) -> tuple[Path | None, lis
         beside = [one.name for one in path.parent.iterdir() if one.is_dir()] if path.parent.is_dir() else []
         return None, [f"base_model: there is no folder {asked!r}; in {path.parent}, {nearest(path.name, beside)}"]
     if offline:
-        return None, [
-            f"base_model: there is no folder {asked!r}, so it would be looked for on the Hub, and nothing is "
-            "downloaded here; name a folder"
-        ]
+        where = "it would be looked for on the Hub, and nothing is downloaded here; name a folder"
+        return None, [f"base_model: there is no folder {asked!r}, so {where}"]
     return None, []
 
 
@@ -185,27 +171,41 @@ def _read_json(path: Path, asked: str) -> tuple[Any, list[str]]:
         return {}, [f"deepspeed: {asked} is no JSON: {error}"]
 
 
+def _ends_before_it_starts(pattern: Pattern) -> bool:
+    start, end = pattern.rows or ("", "")
+    return bool(end) and int(start or 0) >= int(end)
+
+
+#: What tells another syntax than Axolotl's, and what it means and what to write.
+_FOREIGN: Sequence[tuple[Callable[[Pattern], bool], str]] = (
+    (
+        lambda one: "\\." in one.text,
+        "escapes a dot, which Axolotl does by itself; an escaped one is escaped again and wants a backslash in the "
+        "name; write plain dots",
+    ),
+    (
+        lambda one: one.text.startswith("re:"),
+        "begins with `re:`, as compressed-tensors marks regular expressions; here all are; leave it out",
+    ),
+    (
+        lambda one: ".*" in one.name,
+        "has `.*`, which is `anything` in shell patterns and regular expressions; a dot is literal here, so it means "
+        "any number of dots; inside write `.+`, and at the end nothing but the dot",
+    ),
+    (
+        lambda one: one.rows is not None and one.name.endswith("."),
+        "ends with digits in brackets, which are rows of a parameter; for several layers write alternatives, such as "
+        "`(1|2).`",
+    ),
+    (_ends_before_it_starts, "ends before it starts; write the first row, and the one behind the last"),
+)
+
+
 def _syntax(pattern: Pattern) -> str:
-    """What the pattern is in, where that is not Axolotl's syntax, and what to write."""
-    if "\\." in pattern.text:
-        return (
-            "escapes a dot, which Axolotl does by itself; an escaped one is escaped again and wants a backslash in the "
-            "name; write plain dots"
-        )
-    if pattern.text.startswith("re:"):
-        return "begins with `re:`, as compressed-tensors writes it; every pattern is a regular expression here"
-    if ".*" in pattern.name:
-        return (
-            "has `.*`, a shell's or a regular expression's `anything`; a dot is literal here, so it means any number of "
-            "dots; inside write `.+`, and at the end nothing but the dot"
-        )
-    if pattern.has_rows and pattern.name.endswith("."):
-        return (
-            "ends with digits in brackets, which are rows of a parameter; for several layers write alternatives, such "
-            "as `(1|2).`"
-        )
-    if pattern.has_no_row:
-        return "ends before it starts; write the first row, and the one behind the last"
+    """What is wrong with the pattern, whatever the model."""
+    for is_so, text in _FOREIGN:
+        if is_so(pattern):
+            return text
     try:
         pattern.matching(())
     except re.error as error:
@@ -217,7 +217,7 @@ def _target(pattern: Pattern, names: Sequence[str], *, partitioned: bool) -> str
     """What the pattern does not do, to a model with these names."""
     if names and not pattern.matching(names):
         return f"matches none of the model's {len(names)} parameters; {_hint(pattern, names)}"
-    if pattern.has_rows and partitioned:
+    if pattern.rows is not None and partitioned:
         return (
             "asks for rows of a parameter, and at ZeRO stage 3 Axolotl takes it for one without any: a closed range "
             "trains all rows behind it too, an open one is refused; use stage 2, or mask the rows by a hook"

@@ -31,11 +31,14 @@ from harness.cell._hyper import Group
 from harness.drivers._axolotl_files import write_files
 from harness.drivers._offline import offline
 from harness.drivers.axolotl_config import config_faults
-from harness.drivers.disk import weights_in
+from harness.drivers.disk import GATHER, weights_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
+    from harness.cell._hyper import Hyper
     from harness.cell._patterns import Patterns
     from harness.cell._run import Run
     from harness.cell.models import Model
@@ -77,8 +80,10 @@ def train_with_axolotl(
     source: Model | Callable[[], torch.nn.Module] | None = None,
     rows: Mapping[str, slice] = MappingProxyType({}),
     steps: int = 2,
+    hyper: Hyper | None = None,
     settings: Mapping[str, Any] = MappingProxyType({}),
-    zero: Mapping[str, Any] = MappingProxyType({"stage3_gather_16bit_weights_on_model_save": True}),
+    zero: Mapping[str, Any] = MappingProxyType(GATHER),
+    back: Callable[[Run, Path], Mapping[str, torch.Tensor]] = weights_in,
     checked: bool = True,
 ) -> None:
     """Train by Axolotl, and read back what it saved.
@@ -88,13 +93,17 @@ def train_with_axolotl(
     :param source: as for ``run.model``; a model of transformers.
     :param rows: as for ``run.train``.
     :param steps: optimizer steps; each takes ``options.accumulation`` micro-batches.
+    :param hyper: hyper-parameters, for the twin as well.
     :param settings: of the YAML, beside or in place of those that every run has.
     :param zero: merged into ``zero_optimization`` of the DeepSpeed JSON.
+    :param back: reads what was saved, in the folder of the output.
     :param checked: refuse a configuration with faults that are known before anything runs; a case that is to show
         what they lead to is not.
     :raises LibraryMissing: where Axolotl is here without its dependencies, or cannot be imported with them.
     :raises MalformedCase: for such faults.
     """
+    if hyper is not None:
+        run.hyper = hyper
     _refuse(run, steps, settings)
     with offline():
         try:
@@ -116,7 +125,7 @@ def train_with_axolotl(
         run.hyper = dataclasses.replace(run.hyper, split=(*run.hyper.split, Group(_undecayed(model), weight_decay=0.0)))
         with run.watching(rescales=True), _meaning(run, intent, rows):
             train_as_the_command_does(run, run.folder / "config.yml")
-    run.saved(weights_in(run, run.folder / "out"))
+    run.saved(back(run, run.folder / "out"))
 
 
 def _meaning(run: Run, intent: Patterns, rows: Mapping[str, slice]) -> Any:
@@ -141,7 +150,7 @@ def _refuse(run: Run, steps: int, settings: Mapping[str, Any]) -> None:
     if options.stage != 3:
         faults.append("Axolotl is driven at stage 3 only: below, it loads the model onto a device by its number")
     elif options.init == "plain":
-        faults.append("at stage 3 Axolotl loads the model under zero.Init, whatever the variant says; give it that init")
+        faults.append("at stage 3 Axolotl loads the model under zero.Init; give the variant that init")
     if options.precision == "bf16" and run.device == "cpu":
         faults.append("Axolotl passes bf16 on as it is, and the Trainer then wants a GPU that has it")
     if options.offload != "none":

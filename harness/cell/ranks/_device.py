@@ -33,6 +33,10 @@ class Device:
         environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         # Importing pyarrow, as the Trainer does where `datasets` is installed, would start a thread.
         environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+        # Axolotl tells its makers of every run unless this stands there when it is imported, which the zygote may do.
+        environ["AXOLOTL_DO_NOT_TRACK"] = "1"
+        # Importing bitsandbytes would ask the Hub for a kernel; a case of one's own that downloads sets this to 0.
+        environ.setdefault("HF_HUB_OFFLINE", "1")
         environ["DS_ACCELERATOR"] = self.name
         if self.name == "cpu":
             # Busy GPUs must neither be used nor initialised by a CPU run.
