@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import socket
 import sys
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -18,7 +21,10 @@ from harness.cell import (
     unfreeze,
 )
 from harness.cell.models import tiny_llama
+from harness.drivers._axolotl_files import write_texts, write_tokenizer
+from harness.drivers._offline import offline
 from harness.drivers.axolotl import freeze_layers_except
+from harness.drivers.axolotl_train import NEEDS, train_with_axolotl
 from harness.drivers.trainer import _arguments, at_step_begin, at_train_begin, train_with_trainer
 
 if TYPE_CHECKING:
@@ -159,3 +165,48 @@ def axolotl_counts_rows_of_a_partition(run: Run) -> None:
 def axolotl_cannot_be_imported(run: Run) -> None:
     sys.modules["axolotl.utils.freeze"] = None  # type: ignore[assignment]  # how Python marks one that must fail
     freeze_layers_except(run.model(), ["^layers.2."])
+
+
+@case(kind="CONTROL", variants=[Options(model="mlp", stage=0)])
+def reaches_for_the_network(run: Run) -> None:
+    """And trains all the same."""
+    with offline():
+        with contextlib.suppress(Exception), socket.socket() as one:
+            one.connect(("192.0.2.1", 9))
+        run.train(run.engine(run.model()), intent="*")
+
+
+@case(kind="CONTROL", variants=[Options(model="mlp", stage=0)], needs=("tokenizers",))
+def reads_back_texts_and_tokenizer(run: Run) -> None:
+    from transformers import AutoTokenizer
+
+    folder = run.folder / f"of rank {run.rank}"
+    folder.mkdir()
+    write_tokenizer(folder, 64)
+    write_texts(folder / "data.jsonl", 8, 64)
+    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    texts = [json.loads(line)["text"] for line in (folder / "data.jsonl").read_text().splitlines()]
+    numbers = [tokenizer(text)["input_ids"] for text in texts]
+    assert len(tokenizer) == 64
+    assert [tokenizer.decode(one) for one in numbers] == texts
+    assert len({len(one) for one in numbers}) > 1, "padding is tried as well"
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id, "else labels of the end would be masked"
+
+    run.train(run.engine(run.model()), intent="*")
+
+
+@case(kind="CONTROL", variants=[Options(init="zero_init")], needs=NEEDS)
+def axolotl_trains(run: Run) -> None:
+    train_with_axolotl(run, ["model.layers.2."], intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[Options(init="zero_init")])
+def axolotl_trains_without_its_dependencies(run: Run) -> None:
+    train_with_axolotl(run, ["model.layers.2."], intent=run.part("block"))
+
+
+@case(kind="CONTROL", variants=[Options(stage=2, offload="cpu", precision="bf16"), Options()])
+def asks_for_nonsense_of_axolotl(run: Run) -> None:
+    train_with_axolotl(
+        run, ["a"], intent="*", steps=0, hyper=Hyper(optimizer="SGD"), settings={"deepspeed": {"stage": 1}}
+    )

@@ -10,7 +10,7 @@ import driver_cases
 import pytest
 
 from harness.cell import Case, CaseRecord, Group, Hyper, Options, Verdict
-from harness.cell.ranks._launch import Outcome, Request, ZygoteLauncher
+from harness.cell.ranks._launch import Outcome, Request, ZygoteLauncher, missing_libraries
 
 _HEAD = "lm_head.weight"
 
@@ -147,10 +147,47 @@ def test_axolotl_that_cannot_be_imported_is_no_finding(launcher: ZygoteLauncher)
     assert "install a release that suits this stack" in outcome.record.headline
 
 
+def test_what_axolotl_is_given_can_be_read(launcher: ZygoteLauncher) -> None:
+    case = driver_cases.reads_back_texts_and_tokenizer
+    record = _outcome(launcher, case, case.variants[0]).record
+    assert record.verdict is Verdict.TRAINS, record.headline
+
+
+def test_axolotls_train_is_not_run_without_its_dependencies(launcher: ZygoteLauncher) -> None:
+    """This stack has Axolotl's code alone; on the one that has all, catalogued cases say what it does."""
+    case = driver_cases.axolotl_trains
+    assert {*missing_libraries(Request(case, case.variants[0], world=2))} >= {"datasets", "posthog", "trl"}
+
+    case = driver_cases.axolotl_trains_without_its_dependencies
+    outcome = _outcome(launcher, case, case.variants[0])
+    assert outcome.record.verdict is Verdict.NOT_RUN
+    assert not outcome.malformed
+    assert "its train cannot be imported (ModuleNotFoundError: No module named " in outcome.record.headline
+
+
+def test_all_that_makes_no_sense_to_axolotl_is_told_at_once(launcher: ZygoteLauncher) -> None:
+    of_all, of_stage_3 = (
+        _outcome(launcher, driver_cases.asks_for_nonsense_of_axolotl, options).malformed
+        for options in driver_cases.asks_for_nonsense_of_axolotl.variants
+    )
+    assert of_all.count("; ") == 5
+    for fault in (
+        "steps must be 1 or more, found 0",
+        "driven at stage 3 only",
+        "passes bf16 on",
+        "offload is not driven",
+        "driven with AdamW only, found SGD",
+        "the ZeRO stage would be given twice",
+    ):
+        assert fault in of_all
+    assert "loads the model under zero.Init; give the variant that init" in of_stage_3
+
+
 def test_drivers_import_no_library_until_called() -> None:
     code = (
-        "import sys; import harness.drivers.axolotl, harness.drivers.trainer; "
-        "print(sorted({'torch', 'transformers', 'deepspeed', 'accelerate', 'axolotl'} & set(sys.modules)))"
+        "import sys; import harness.drivers.axolotl, harness.drivers.axolotl_config, harness.drivers.axolotl_train; "
+        "import harness.drivers.trainer, harness.cases.axolotl_train; "
+        "print(sorted({'torch', 'transformers', 'deepspeed', 'accelerate', 'axolotl', 'datasets'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

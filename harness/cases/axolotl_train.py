@@ -49,8 +49,8 @@ def axolotl_train_patterns(run: Run) -> None:
     refs=["axolotl-ai-cloud/axolotl#1747"],
     recipe="`unfrozen_parameters` that match nothing",
     moment=_FROM_YAML,
-    happens="Axolotl warns that all parameters are frozen and goes on; engine creation then fails deep inside DeepSpeed "
-    "with `IndexError: list index out of range`.",
+    happens="Axolotl warns that all parameters are frozen and goes on; deep inside DeepSpeed, engine creation fails: "
+    "`IndexError: list index out of range`.",
     instead="write the name from its first letter: Axolotl matches from the start.",
     cure="axolotl_train_patterns",
     variants=[_ZERO_3],
@@ -157,8 +157,8 @@ def _train_rows(run: Run, written: str, meant: slice) -> None:
     refs=["deepspeedai/DeepSpeed#8148"],
     recipe="`unfrozen_parameters` and `gradient_checkpointing`",
     moment=_FROM_YAML,
-    happens="Raises, either way: Axolotl refuses reentrant checkpointing beside frozen parameters, and under a DeepSpeed "
-    "that its extra allows (before 0.19) the other kind raises CheckpointError in the first backward.",
+    happens="Raises, either way: Axolotl refuses reentrant checkpointing beside frozen parameters, and the other kind "
+    "raises CheckpointError in the first backward under each DeepSpeed that its extra allows (before 0.19).",
     instead="add `determinism_check: none` to `gradient_checkpointing_kwargs`.",
     cure="axolotl_train_checkpointing_unchecked",
     variants=[

@@ -176,27 +176,26 @@ def _ends_before_it_starts(pattern: Pattern) -> bool:
     return bool(end) and int(start or 0) >= int(end)
 
 
+_DOT_ESCAPED = (
+    "escapes a dot, which Axolotl does by itself; an escaped one is escaped again and wants a backslash in the name; "
+    "write plain dots"
+)
+_MARKED = "begins with `re:`, as compressed-tensors marks regular expressions; here all are; leave it out"
+_DOT_STAR = (
+    "has `.*`, which is `anything` in shell patterns and regular expressions; a dot is literal here, so it means any "
+    "number of dots; inside write `.+`, and at the end nothing but the dot"
+)
+_LAYERS_IN_BRACKETS = (
+    "ends with digits in brackets, which are rows of a parameter; for several layers write alternatives, such as "
+    "`(1|2).`"
+)
+
 #: What tells another syntax than Axolotl's, and what it means and what to write.
 _FOREIGN: Sequence[tuple[Callable[[Pattern], bool], str]] = (
-    (
-        lambda one: "\\." in one.text,
-        "escapes a dot, which Axolotl does by itself; an escaped one is escaped again and wants a backslash in the "
-        "name; write plain dots",
-    ),
-    (
-        lambda one: one.text.startswith("re:"),
-        "begins with `re:`, as compressed-tensors marks regular expressions; here all are; leave it out",
-    ),
-    (
-        lambda one: ".*" in one.name,
-        "has `.*`, which is `anything` in shell patterns and regular expressions; a dot is literal here, so it means "
-        "any number of dots; inside write `.+`, and at the end nothing but the dot",
-    ),
-    (
-        lambda one: one.rows is not None and one.name.endswith("."),
-        "ends with digits in brackets, which are rows of a parameter; for several layers write alternatives, such as "
-        "`(1|2).`",
-    ),
+    (lambda one: "\\." in one.text, _DOT_ESCAPED),
+    (lambda one: one.text.startswith("re:"), _MARKED),
+    (lambda one: ".*" in one.name, _DOT_STAR),
+    (lambda one: one.rows is not None and one.name.endswith("."), _LAYERS_IN_BRACKETS),
     (_ends_before_it_starts, "ends before it starts; write the first row, and the one behind the last"),
 )
 
@@ -232,4 +231,5 @@ def _hint(pattern: Pattern, names: Sequence[str]) -> str:
         return f"Axolotl matches from the start of a name, and it stands inside {inside[0]!r}; write {anywhere!r}"
     if globbed := next((name for name in names if fnmatch.fnmatchcase(name, pattern.name)), None):
         return f"as a shell pattern it would match {globbed!r}, and Axolotl's are regular expressions"
-    return nearest(core, names)
+    depth = core.count(".") + 1
+    return nearest(core, {".".join(name.split(".")[:depth]) for name in names})

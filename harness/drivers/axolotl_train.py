@@ -114,10 +114,9 @@ def train_with_axolotl(
 
         def write(reference: Any) -> Any:
             config = {**_config(run, unfrozen, steps), **settings_for(run), **settings}
-            if checked:
-                names = [name for name, _ in reference.named_parameters()]
-                _check(run, config, names)
             _write(run, reference, config, steps, zero)
+            if checked:
+                _check(run, config)
             # Axolotl makes the model that trains, from these files; this one only stands for it.
             return copy.deepcopy(reference)
 
@@ -163,32 +162,17 @@ def _refuse(run: Run, steps: int, settings: Mapping[str, Any]) -> None:
         raise MalformedCase(f"case on {options.id}", *faults)
 
 
-def _check(run: Run, config: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Before anything is written: the base model is that of the variant unless the case names another."""
-    own = config["base_model"] == _base(run)
-    shown = {**config, "base_model": str(run.folder)} if own else config
-    found = config_faults(
-        {key: value for key, value in shown.items() if key != "deepspeed"},
-        folder=run.folder,
-        names=names,
-        stage=run.options.stage,
-        offline=True,
-    )
-    if own:
-        found = [fault for fault in found if not fault.startswith("base_model: ")]
-    if found:
+def _check(run: Run, config: Mapping[str, Any]) -> None:
+    """On all ranks alike, from the same files."""
+    if found := config_faults(config, folder=run.folder, stage=run.options.stage, offline=True):
         raise MalformedCase(f"case on {run.options.id}", *found)
-
-
-def _base(run: Run) -> str:
-    return str(run.folder / "base")
 
 
 def _config(run: Run, unfrozen: Sequence[str], steps: int) -> dict[str, Any]:
     options, hyper = run.options, run.hyper
     config = {
         **_SETTINGS,
-        "base_model": _base(run),
+        "base_model": str(run.folder / "base"),
         "datasets": [{"path": str(run.folder / "data.jsonl"), "ds_type": "json", "type": "completion"}],
         "dataset_prepared_path": str(run.folder / "prepared"),
         "output_dir": str(run.folder / "out"),
