@@ -29,6 +29,7 @@ UV = """\
 #!/bin/sh
 if [ "$1" = --version ]; then echo "uv 9.9.9"; exit; fi
 printf '%s\\n' "$@" > "{folder}/asked"
+pwd > "{folder}/place"
 env | grep -E '^UV_(FIND|TORCH|CONS|RES|EXCL|INDEX_URL)' > "{folder}/environ"
 cat > "{folder}/question"
 cat "{folder}/out"
@@ -56,6 +57,11 @@ class FakeUv:
     @property
     def question(self) -> str:
         return (self.folder / "question").read_text()
+
+    @property
+    def place(self) -> Path:
+        """Where it was started."""
+        return Path((self.folder / "place").read_text().strip())
 
 
 @pytest.fixture
@@ -170,6 +176,27 @@ def test_axolotl_is_solved_only_where_its_own_pins_decide_nothing(uv: FakeUv) ->
         solved(uv, stack)
     (uv.folder / "pyproject.toml").write_text('[[tool.uv.dependency-metadata]]\nname = "axolotl"\n')
     solved(uv, stack)
+
+
+def test_a_package_that_is_wanted_whole_is_solved_with_its_dependencies(uv: FakeUv) -> None:
+    """Away from the checkout, whose pyproject.toml leaves them out.  That hides them from the installation, too, so
+    what they ask for must be in the lock even where torch asks for it as well."""
+    uv.answers(
+        "axolotl==0.19.0  # via -r -\ncuda-toolkit==13.0  # via torch\nnvidia-cublas==13.1  # via cuda-toolkit, torch\n"
+        "nvidia-ml-py==12.5    # via axolotl\ntriton==3.7.1  # via axolotl, torch\ntorch==2.13.0+cpu  # via -r -\n"
+    )
+    stack = replace(STACK, requires=("torch==2.13.0", "axolotl==0.19.0"), whole=("axolotl",))
+
+    lock = solved(uv, stack)
+
+    assert lock.versions == {"axolotl": "0.19.0", "nvidia-ml-py": "12.5", "torch": "2.13.0", "triton": "3.7.1"}
+    assert not (uv.folder / "pyproject.toml").exists(), "nor is one asked for"
+    assert uv.place != uv.folder
+    assert not any((one / "pyproject.toml").exists() for one in (uv.place, *uv.place.parents))
+    (uv.folder / "pyproject.toml").write_text('name = "axolotl"')
+    others = solved(uv, replace(stack, whole=()))
+    assert others.versions == {"axolotl": "0.19.0", "torch": "2.13.0"}
+    assert uv.place == uv.folder
 
 
 def test_the_end_of_days(uv: FakeUv) -> None:

@@ -212,6 +212,19 @@ def test_the_question_changes_with_all_that_decides_the_solution(folder: Path) -
     assert len({plain.question, *(one.question for one in changed)}) == 5
 
 
+def test_a_stack_may_want_a_package_whole(folder: Path) -> None:
+    """Its own dependencies then decide what floats, so that is another question."""
+    text = BASE + LATEST + 'pins.axolotl = "0.6.0"\n'
+    plain = load(folder, text).stacks["latest"]
+    whole = load(folder, text + 'whole = ["Axolotl"]\n').stacks["latest"]
+
+    assert (plain.whole, whole.whole) == ((), ("axolotl",))
+    assert whole.requires == plain.requires
+    assert whole.question != plain.question
+    assert whole.why["axolotl"].startswith("set by [stack.latest]; its own dependencies are installed, too")
+    assert {**whole.why, "axolotl": ""} == {**plain.why, "axolotl": ""}
+
+
 def test_a_dev_stack_takes_what_is_newest(folder: Path) -> None:
     text = BASE + '[stack.dev]\ndescription = "main"\nlabels = ["dev"]\ndev = true\npython = ["3.12"]\n'
     text += 'requires = ["torch", "deepspeed @ git+https://example.org/d.git"]\n'
@@ -227,7 +240,7 @@ def test_all_faults_of_both_files_come_at_once_each_with_its_line(folder: Path) 
     (folder / "releases.toml").write_text(RELEASES + '[extra]\n"1.x" = 2024-01-01\n"1.26.4" = "2024-02-05"\n')
     text = BASE.replace('"2.13.0"', '"=2"') + '[extra]\n[stack.latest]\nbase = "hold"\ndescripton = "typo"\n'
 
-    known = "description labels base dev prereleases requires python as_of pins floats".split()
+    known = "description labels base dev prereleases requires whole python as_of pins floats".split()
     assert faults(folder, text) == [
         "releases.toml:29: extra.1.x: is no version",
         "releases.toml:30: extra.1.26.4: must be the day it came out, such as 2024-03-31, found '2024-02-05'",
@@ -352,6 +365,16 @@ def test_all_faults_of_both_files_come_at_once_each_with_its_line(folder: Path) 
             sweep(moves='"as_of"', range="", take="", values='["2024q1", "2024q2", "2024q3"]'),
             "stacks.toml:14: sweep.ds.values: must be the first and the last quarter, in this order, found 2024q1, ",
             id="a third quarter",
+        ),
+        pytest.param(
+            BASE + LATEST + 'whole = ["axolotl"]\n',
+            "stacks.toml:12: stack.latest.whole: the stack has no axolotl: pin it, or let it float",
+            id="whole, and not there",
+        ),
+        pytest.param(
+            '[stack.dev]\ndescription = "main"\nlabels = ["dev"]\ndev = true\nrequires = ["a"]\nwhole = ["a"]\n',
+            "stacks.toml:6: stack.dev.whole: a dev stack is not locked, and what it requires is installed as ",
+            id="whole, and not locked",
         ),
         pytest.param(
             BASE + LATEST + 'pins.pefft = "0.7.1"\n',

@@ -12,6 +12,10 @@ Importing it imports Axolotl.  None of this touches what decides who trains.  Re
 - It writes the prepared data set by processes of its own (``save_to_disk`` with a number of them), which import all
   of this again, for a handful of rows.
 - It keeps a copy of the data set in the user's cache, under a key that is new in every run.
+
+Nor does it end at once where its telemetry is on and reaches nobody: at exit that waits until each event was tried four
+times (``shutdown`` in axolotl/telemetry/manager.py; ``flush`` and ``request`` of posthog 6.7.11), up to minutes.  With
+telemetry off it ends by itself; what it leaves running all the same is told in a note.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import functools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -54,6 +59,9 @@ def train_as_the_command_does(run: Run, config: Path) -> None:
         raise JudgeFailed("Axolotl's telemetry is on, though AXOLOTL_DO_NOT_TRACK is set before anything is imported")
     with _steered(run):
         axolotl.cli.train.do_cli(config=str(config))
+    for one in threading.enumerate():
+        if not one.daemon and one is not threading.main_thread():
+            run.note(f"Axolotl left a thread running that would keep the process from ending: {one.name}")
 
 
 @contextlib.contextmanager
