@@ -17,9 +17,13 @@ _HELP = {
     "persistence": (str, "HOW", "zero or default"),
     "precision": (str, "HOW", "fp32 or bf16"),
     "checkpointing": (str, "HOW", "none, reentrant or non_reentrant"),
-    "offload": (str, "HOW", "none or cpu"),
+    "offload": (str, "HOW", "none, cpu or cpu_adam"),
     "accumulation": (int, "N", "micro-batches per optimizer step"),
     "clipping": (float, "NORM", "largest gradient norm, 0 for none"),
+    "overlap": (str, "HOW", "overlap_comm: default, on or off"),
+    "embeddings": (str, "HOW", "as_built or resized"),
+    "driver": (str, "NAME", "engine, accelerate, trainer or sft_trainer"),
+    "adapters": (str, "NAME", "none, lora, lora_head or lora_tokens"),
 }
 
 
@@ -27,6 +31,9 @@ def add_axes(parser: argparse.ArgumentParser) -> None:
     """One option for each setting."""
     for axis, (convert, metavar, text) in _HELP.items():
         parser.add_argument(f"--{axis}", type=convert, metavar=metavar, help=text)
+    parser.add_argument(
+        "--gather-16bit", action="store_true", default=None, help="stage3_gather_16bit_weights_on_model_save"
+    )
 
 
 def asked_axes(args: argparse.Namespace) -> dict[str, Any]:

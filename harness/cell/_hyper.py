@@ -48,12 +48,14 @@ class Hyper:
     #: Learning rate of optimizer step n (from 0), as a factor; None: always 1.
     schedule: Callable[[int], float] | None = None
 
-    def deepspeed(self) -> dict[str, Any]:
-        """The ``optimizer`` block of a DeepSpeed JSON."""
+    def deepspeed(self, *, torch_adam: bool = True) -> dict[str, Any]:
+        """The ``optimizer`` block of a DeepSpeed JSON.
+
+        :param torch_adam: torch's own Adam; the fused and CPU variants are compiled on first use.
+        """
         params: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
         if self.optimizer == "AdamW":
-            # torch_adam: the fused and CPU variants are compiled on first use
-            params |= {"betas": list(self.betas), "eps": self.eps, "torch_adam": True}
+            params |= {"betas": list(self.betas), "eps": self.eps, "torch_adam": torch_adam}
         else:
             params |= {"momentum": self.momentum}
         return {"type": self.optimizer, "params": params}

@@ -23,7 +23,7 @@ def deepspeed_json(options: Options, hyper: Hyper, **changes: Any) -> dict[str, 
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": options.accumulation,
         "steps_per_print": 1_000_000,
-        "optimizer": hyper.deepspeed(),
+        "optimizer": hyper.deepspeed(torch_adam=options.offload != "cpu_adam"),
         # Always given: a JSON that says nothing is clipped at a norm of 1.0 (0.19.8,
         # GRADIENT_CLIPPING_DEFAULT in deepspeed/runtime/constants.py).
         "gradient_clipping": options.clipping,
@@ -33,9 +33,13 @@ def deepspeed_json(options: Options, hyper: Hyper, **changes: Any) -> dict[str, 
         config["zero_allow_untested_optimizer"] = True
     if options.precision == "bf16":
         config["bf16"] = {"enabled": True}
-    if options.offload == "cpu":
+    if options.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu"}
-        # Else ZeRO insists on its own CPU Adam, which is compiled on first use.
-        config["zero_force_ds_cpu_optimizer"] = False
+        # Unless told not to, ZeRO insists on its own CPU Adam, which is compiled on first use.
+        config["zero_force_ds_cpu_optimizer"] = options.offload == "cpu_adam"
+    if options.overlap != "default":
+        zero["overlap_comm"] = options.overlap == "on"
+    if options.gather_16bit:
+        zero["stage3_gather_16bit_weights_on_model_save"] = True
     zero |= changes.pop("zero_optimization", {})
     return {**config, "zero_optimization": zero, **changes}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -21,15 +21,35 @@ Persistence = Literal["zero", "default"]
 Precision = Literal["fp32", "bf16"]
 #: Of activations; each kind is torch's ``use_reentrant``.
 Checkpointing = Literal["none", "reentrant", "non_reentrant"]
-#: Where ZeRO keeps the optimizer's state and its fp32 weights.
-Offload = Literal["none", "cpu"]
+#: Where ZeRO keeps the optimizer's state and its fp32 weights, and who steps them there: torch's own
+#: optimizer, or DeepSpeed's (``cpu_adam``), which is compiled on first use.
+Offload = Literal["none", "cpu", "cpu_adam"]
+#: Whether gradients are reduced while backward goes on; ``default``: as the release has it.
+Overlap = Literal["default", "on", "off"]
+#: By what the engine is reached; each is a module of :mod:`harness.drivers`.
+Driver = Literal["engine", "accelerate", "trainer", "sft_trainer"]
+#: What PEFT puts around the model: LoRA; and beside it a copy of the head that trains
+#: (``modules_to_save``), or some rows of the embedding (``trainable_token_indices``).
+Adapters = Literal["none", "lora", "lora_head", "lora_tokens"]
+#: ``resized``: by ``resize_token_embeddings``, once the model exists.
+Embeddings = Literal["as_built", "resized"]
 
 
 _ID = re.compile(
     r"(?P<model>\w+)-z(?P<stage>\d)(?:-(?P<init>plain|zero_init)-persist_(?P<persistence>zero|default))?"
-    r"(?:-(?P<precision>bf16))?(?:-ckpt_(?P<checkpointing>reentrant|non_reentrant))?(?:-offload_(?P<offload>cpu))?"
-    r"(?:-accum(?P<accumulation>\d+))?(?:-clip(?P<clipping>[\d.e+-]+))?"
+    r"(?:-(?P<precision>bf16))?(?:-ckpt_(?P<checkpointing>reentrant|non_reentrant))?(?:-offload_(?P<offload>cpu(?:_adam)?))?"
+    r"(?:-accum(?P<accumulation>\d+))?(?:-clip(?P<clipping>[\d.e+-]+))?(?:-overlap_(?P<overlap>on|off))?"
+    r"(?P<gather_16bit>-gather_16bit)?(?:-(?P<embeddings>resized))?(?:-by_(?P<driver>accelerate|trainer|sft_trainer))?"
+    r"(?:-peft_(?P<adapters>lora(?:_head|_tokens)?))?"
 )
+
+
+_DRIVERS_NEED: Mapping[Driver, tuple[str, ...]] = {
+    "engine": (),
+    "accelerate": ("accelerate",),
+    "trainer": ("transformers", "accelerate"),
+    "sft_trainer": ("transformers", "accelerate", "trl"),
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +68,13 @@ class Options:
     accumulation: int = 1
     #: gradient clipping by global norm; 0 is off
     clipping: float = 0.0
+    #: DeepSpeed's ``overlap_comm``
+    overlap: Overlap = "default"
+    #: DeepSpeed's ``stage3_gather_16bit_weights_on_model_save``
+    gather_16bit: bool = False
+    embeddings: Embeddings = "as_built"
+    driver: Driver = "engine"
+    adapters: Adapters = "none"
 
     @property
     def id(self) -> str:
@@ -64,6 +91,16 @@ class Options:
             parts.append(f"accum{self.accumulation}")
         if self.clipping:
             parts.append(f"clip{self.clipping:g}")
+        if self.overlap != "default":
+            parts.append(f"overlap_{self.overlap}")
+        if self.gather_16bit:
+            parts.append("gather_16bit")
+        if self.embeddings != "as_built":
+            parts.append(self.embeddings)
+        if self.driver != "engine":
+            parts.append(f"by_{self.driver}")
+        if self.adapters != "none":
+            parts.append(f"peft_{self.adapters}")
         return "-".join(parts)
 
     @classmethod
@@ -73,7 +110,7 @@ class Options:
         if found is None:
             raise ValueError(f"{text!r} is no variant, such as 'tiny_llama-z3-plain-persist_zero'")
         given = {key: value for key, value in found.groupdict().items() if value is not None}
-        kinds = {"stage": int, "accumulation": int, "clipping": float}
+        kinds = {"stage": int, "accumulation": int, "clipping": float, "gather_16bit": bool}
         made = cls(**{key: kinds.get(key, str)(value) for key, value in given.items()})
         if made.faults() or made.id != text:
             raise ValueError(f"{text!r} is no variant: {'; '.join(made.faults()) or f'it would be {made.id!r}'}")
@@ -89,6 +126,10 @@ class Options:
             "precision": get_args(Precision),
             "checkpointing": get_args(Checkpointing),
             "offload": get_args(Offload),
+            "overlap": get_args(Overlap),
+            "embeddings": get_args(Embeddings),
+            "driver": get_args(Driver),
+            "adapters": get_args(Adapters),
         }
         for axis, known in choices.items():
             value = getattr(self, axis)
@@ -98,6 +139,8 @@ class Options:
             found.append(f"ZeRO stages are 0 to 3, found {self.stage!r}")
         if self.offload != "none" and self.stage == 0:
             found.append("stage 0 has no optimizer state to offload; ZeRO stages 1 to 3 have")
+        if self.gather_16bit and self.stage != 3:
+            found.append(f"gather_16bit is a setting of stage 3, found stage {self.stage!r}")
         if not isinstance(self.accumulation, int) or self.accumulation < 1:
             found.append(f"accumulation must be 1 micro-batch or more, found {self.accumulation!r}")
         if not self.clipping >= 0:
@@ -106,6 +149,11 @@ class Options:
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Import names of what this variant needs beyond what its case and its model do."""
+        return (*_DRIVERS_NEED[self.driver], *(("peft",) if self.adapters != "none" else ()))
 
 
 def grid(models: Sequence[str], stages: Sequence[int], **fixed: Any) -> Iterator[Options]:

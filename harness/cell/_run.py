@@ -29,6 +29,9 @@ from harness.cell.ranks._wire import Message
 
 __all__ = ["Run"]
 
+#: Settings that no method of a run acts on: they are for :mod:`harness.drivers`.
+_LEFT_TO_CASES = ("driver", "adapters", "embeddings")
+
 _NO_BATCH = "a model given as a plain callable needs train(..., batch=...)"
 
 
@@ -78,6 +81,7 @@ class Run:
         #: what came back from disk, what had been trained by then, and in how many steps
         self._saved: list[tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor], int]] = []
         self._notes: list[str] = []
+        self._heeded: set[str] = set()
         self._began = time.perf_counter()
         self._seconds: dict[str, float] = {}
 
@@ -280,6 +284,10 @@ class Run:
         weights = self._observer.weights()
         return weights | {other: weights[name] for name, others in self._other_names().items() for other in others}
 
+    def heed(self, axis: str) -> None:
+        """This setting of the variant, which only some cases do anything about, was acted on."""
+        self._heeded.add(axis)
+
     def reach(self, moment: str) -> None:
         """The run is on its way to ``moment``; counts as progress."""
         self._seconds[moment] = round(time.perf_counter() - self._began, 4)
@@ -365,6 +373,10 @@ class Run:
         """Judge what was observed; the body of the outcome."""
         self.reach("judged")
         steps = self._observer.steps
+        if unheeded := [axis for axis in _LEFT_TO_CASES if axis not in self._heeded and self._asks(axis)]:
+            # It measured something else than its name says.
+            asked = ", ".join(f"{axis}={getattr(self.options, axis)}" for axis in unheeded)
+            raise MalformedCase(self._who, f"nothing in it heeds {asked}; train by harness.drivers.train")
         if not steps:
             raise MalformedCase(self._who, "it ended without an optimizer step: nothing was measured")
         verdicts = judge(
@@ -401,6 +413,9 @@ class Run:
             "notes": self._notes,
             "seconds": self._seconds | {"judged": round(time.perf_counter() - self._began, 4)},
         }
+
+    def _asks(self, axis: str) -> bool:
+        return bool(getattr(self.options, axis) != getattr(Options(), axis))
 
     @property
     def _who(self) -> str:

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
-from accelerate.state import AcceleratorState, PartialState
 from transformers import Trainer, TrainerCallback
 
 from harness.cell.oracle._observer import loss_of
 
-__all__ = ["AtStepBegin", "AtTrainBegin", "BareLossTrainer", "deepspeed_on_cpu"]
-
-
-def deepspeed_on_cpu() -> PartialState:
-    """What accelerate knows of the ranks, as the Trainer has it set up on GPUs, but on CPU.
-
-    Arguments with ``use_cpu`` have it set up for plain CPU ranks.  Some releases of accelerate make
-    DeepSpeed's engine all the same, older ones then never make one; all of them take a state that
-    was set up for DeepSpeed, and the device from the environment.  Newer ones have to be told the
-    backend too: without one that they know, they take each rank for the only one.
-    """
-    AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001  # as TrainingArguments does
-    with mock.patch.dict(os.environ, ACCELERATE_USE_DEEPSPEED="true", ACCELERATE_TORCH_DEVICE="cpu"):
-        return PartialState(backend="gloo")
+__all__ = ["AtStepBegin", "AtTrainBegin", "BareLossTrainer"]
 
 
 class AtTrainBegin(TrainerCallback):  # type: ignore[misc]  # transformers' types are not followed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +13,44 @@ if TYPE_CHECKING:
     from harness.cell._patterns import Patterns
     from harness.cell._run import Run
 
-__all__ = ["as_told", "from_config", "from_pretrained", "told_of_zero_3"]
+__all__ = ["as_told", "from_config", "from_pretrained", "loader", "told_of_zero_3"]
 
 
 @contextlib.contextmanager
 def told_of_zero_3(run: Run) -> Iterator[None]:
     """transformers and PEFT know of ZeRO-3, as they do while a ``HfDeepSpeedConfig`` lives.
 
-    Those who call ``deepspeed.zero.Init`` by themselves often never tell them; a Trainer's arguments do.
+    Those who call ``deepspeed.zero.Init`` by themselves often never tell them; a Trainer's arguments do, and
+    then this changes nothing.
     """
     from transformers.integrations import HfDeepSpeedConfig
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
 
+    if is_deepspeed_zero3_enabled():
+        yield
+        return
     alive = HfDeepSpeedConfig(run.config())
     try:
         yield
     finally:
         del alive
         unset_hf_deepspeed_config()
+
+
+@contextlib.contextmanager
+def _untold() -> Iterator[None]:
+    """They know nothing of it, whoever told them."""
+    if "transformers" not in sys.modules:
+        yield
+        return
+    from transformers.integrations import deepspeed as told
+
+    known = told._hf_deepspeed_config_weak_ref  # noqa: SLF001  # there is no other way to ask for it
+    told.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        told._hf_deepspeed_config_weak_ref = known  # noqa: SLF001
 
 
 def as_told(run: Run, how: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -39,7 +60,7 @@ def as_told(run: Run, how: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def done(model: Any) -> Any:
         # Not to the twin's, which is whole: what transformers then adds to it would be partitioned.
         partitioned = any(is_partitioned(one) for one in model.parameters())
-        with told_of_zero_3(run) if partitioned else contextlib.nullcontext():
+        with told_of_zero_3(run) if partitioned else _untold():
             return how(model)
 
     return done
@@ -61,6 +82,18 @@ def from_pretrained(run: Run, reference: Any, *, saved: Any = None) -> torch.nn.
     with _told_if_partitioned(run):
         loaded: torch.nn.Module = type(reference).from_pretrained(folder)
     return loaded
+
+
+def loader(run: Run) -> Callable[[Any], torch.nn.Module | None]:
+    """For ``run.model(load=...)``: as :func:`from_pretrained`, for what is a transformers model."""
+
+    def load(reference: Any) -> torch.nn.Module | None:
+        # Where nobody imported transformers, nothing is a model of its.
+        transformers = sys.modules.get("transformers")
+        is_one = transformers is not None and isinstance(reference, transformers.PreTrainedModel)
+        return from_pretrained(run, reference) if is_one else None
+
+    return load
 
 
 def from_config(run: Run, reference: Any, *, keep: Patterns) -> torch.nn.Module:

@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cell._case import MalformedCase, NoEngine
 from harness.cell._hyper import Group
+from harness.drivers._batches import batches_of_all_ranks, only
+from harness.drivers._script import as_it_is
 
 if TYPE_CHECKING:
     import torch
@@ -37,10 +39,9 @@ if TYPE_CHECKING:
     from harness.cell._patterns import Patterns
     from harness.cell._run import Run
     from harness.cell.models import Batch, Model
+    from harness.drivers._script import Recipe, Script
 
-__all__ = ["at_step_begin", "at_train_begin", "train_with_trainer"]
-
-Recipe = Callable[..., object]
+__all__ = ["at_step_begin", "at_train_begin", "train", "train_with_trainer"]
 
 #: Training arguments that every run has; all releases from 4.36.2 to 5.24.0 take them as they are.
 _ARGUMENTS: dict[str, Any] = {
@@ -60,7 +61,22 @@ _ARGUMENTS: dict[str, Any] = {
 }
 
 
-def at_train_begin(recipe: Recipe, *arguments: Any) -> Any:
+def train(run: Run, script: Script) -> None:
+    """By :func:`train_with_trainer`; what is done after the engine is done by a callback."""
+    after = script.after_engine
+    train_with_trainer(
+        run,
+        intent=script.intent,
+        freeze=script.freeze,
+        wrap=script.wrap,
+        callbacks=[] if after is None else [at_train_begin(after)],
+        steps=script.steps,
+        hyper=script.hyper,
+        batch=script.batch,
+    )
+
+
+def at_train_begin(recipe: Callable[..., object], *arguments: Any) -> Any:
     """A Trainer callback that applies ``recipe(model, *arguments)`` in ``on_train_begin``.
 
     That is after the engine was made: ``at_train_begin(unfreeze, "model.layers.2.*")`` is how
@@ -71,16 +87,12 @@ def at_train_begin(recipe: Recipe, *arguments: Any) -> Any:
     return AtTrainBegin(lambda model: recipe(model, *arguments))
 
 
-def at_step_begin(recipe: Recipe, arguments: Callable[[int], Any]) -> Any:
+def at_step_begin(recipe: Callable[..., object], arguments: Callable[[int], Any]) -> Any:
     """A Trainer callback that applies ``recipe(model, arguments(n))`` in ``on_step_begin`` of step n,
     counted from 0: how block rotation is usually written."""
     from harness.drivers._trainer_parts import AtStepBegin
 
     return AtStepBegin(lambda model, step: recipe(model, arguments(step)))
-
-
-def _as_it_is(model: Any) -> Any:
-    return model
 
 
 def train_with_trainer(
@@ -89,7 +101,7 @@ def train_with_trainer(
     *,
     intent: Patterns | Callable[[int], Patterns],
     freeze: Recipe | None = None,
-    wrap: Callable[[Any], Any] = _as_it_is,
+    wrap: Callable[[Any], Any] = as_it_is,
     callbacks: Sequence[Any] = (),
     steps: int = 2,
     hyper: Hyper | None = None,
@@ -117,6 +129,7 @@ def train_with_trainer(
     from transformers import PreTrainedModel, Trainer
 
     from harness.drivers._trainer_parts import AtStepBegin, AtTrainBegin, BareLossTrainer
+    from harness.drivers.pretrained import loader
 
     if hyper is not None:
         run.hyper = hyper
@@ -126,7 +139,7 @@ def train_with_trainer(
         arguments = {**arguments, "max_steps": _taken(run) + steps, "ignore_data_skip": True}
     # While arguments with a stage-3 config exist, transformers builds models under zero.Init.
     early = _arguments(run, steps, config, **arguments) if run.options.init == "zero_init" else None
-    model = run.model(source, wrap=wrap, load=lambda reference: _from_pretrained(run, reference))
+    model = run.model(source, wrap=wrap, load=loader(run))
     if freeze is not None:
         freeze(model)
 
@@ -145,8 +158,8 @@ def train_with_trainer(
     trainer = (Trainer if isinstance(inner, PreTrainedModel) else BareLossTrainer)(
         model=model,
         args=early or _arguments(run, steps, config, **arguments),
-        train_dataset=_dataset(run, steps, batch),
-        data_collator=_only,
+        train_dataset=batches_of_all_ranks(run, steps, batch),
+        data_collator=only,
         callbacks=[*callbacks, AtTrainBegin(begin), AtStepBegin(begin_step)],
     )
     decayed = set(trainer.get_decay_parameter_names(model))
@@ -204,7 +217,7 @@ def _arguments(run: Run, steps: int, changes: Mapping[str, Any] = MappingProxyTy
         }
     )
     if run.device == "cpu":
-        from harness.drivers._trainer_parts import deepspeed_on_cpu
+        from harness.drivers._on_cpu import deepspeed_on_cpu
 
         arguments.distributed_state = deepspeed_on_cpu()
     if arguments.world_size != run.world:
@@ -213,34 +226,3 @@ def _arguments(run: Run, steps: int, changes: Mapping[str, Any] = MappingProxyTy
             f"case on {run.options.id}", f"accelerate counts {arguments.world_size} ranks, and there are {run.world}"
         )
     return arguments
-
-
-def _from_pretrained(run: Run, reference: torch.nn.Module) -> torch.nn.Module | None:
-    """Written by rank 0 and loaded by all as people load, if it is a transformers model."""
-    import torch.distributed as dist
-    from transformers import PreTrainedModel
-    from transformers.utils import logging
-
-    if not isinstance(reference, PreTrainedModel):
-        return None
-    logging.disable_progress_bar()
-    folder = run.folder / "pretrained"
-    if run.rank == 0:
-        reference.save_pretrained(folder)
-    dist.barrier()
-    loaded: torch.nn.Module = type(reference).from_pretrained(folder)
-    return loaded
-
-
-def _dataset(run: Run, steps: int, batch: Callable[[torch.Generator], Batch] | None) -> list[Batch]:
-    """The micro-batches of all ranks, in the same order everywhere; the Trainer hands them out."""
-    import torch.distributed as dist
-
-    mine = [run.draw(batch) for _ in range(steps * run.options.accumulation)]
-    theirs: list[Any] = [None] * run.world
-    dist.all_gather_object(theirs, mine)
-    return [one for ranks in theirs for one in ranks]
-
-
-def _only(items: list[Batch]) -> Batch:
-    return items[0]

@@ -318,7 +318,7 @@ def missing_libraries(request: Request) -> dict[str, str]:
     from harness.cell.models import MODELS
 
     model = MODELS.get(request.options.model)
-    names = {*request.case.needs, *(model.needs if model else ())}
+    names = {*request.case.needs, *request.options.needs, *(model.needs if model else ())}
     return {name: "not installed" for name in sorted(names) if not _is_there(name)}
 
 
