@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.cell._case import MalformedCase, NoEngine
 from harness.cell._hyper import Group
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from harness.cell.models import Batch, Model
     from harness.drivers._script import Recipe, Script
 
-__all__ = ["at_step_begin", "at_train_begin", "train", "train_with_trainer"]
+__all__ = ["Flavour", "at_step_begin", "at_train_begin", "train", "train_by", "train_with_trainer"]
 
 #: Training arguments that every run has; all releases from 4.36.2 to 5.24.0 take them as they are.
 _ARGUMENTS: dict[str, Any] = {
@@ -62,7 +62,12 @@ _ARGUMENTS: dict[str, Any] = {
 
 
 def train(run: Run, script: Script) -> None:
-    """By :func:`train_with_trainer`; what is done after the engine is done by a callback."""
+    """By :func:`train_with_trainer`."""
+    train_by(_Plain(), run, script)
+
+
+def train_by(flavour: Flavour, run: Run, script: Script) -> None:
+    """What is done after the engine is done by a callback."""
     after = script.after_engine
     train_with_trainer(
         run,
@@ -73,7 +78,36 @@ def train(run: Run, script: Script) -> None:
         steps=script.steps,
         hyper=script.hyper,
         batch=script.batch,
+        flavour=flavour,
     )
+
+
+class Flavour(Protocol):
+    """Which of the Trainers it is: transformers' own, or that of a library on top."""
+
+    def arguments(self, settings: dict[str, Any]) -> Any:
+        """Its training arguments."""
+
+    def trainer(self, *, model: Any, arguments: Any, batches: list[Batch], callbacks: list[Any]) -> Any:
+        """It, with every micro-batch of ``batches`` whole."""
+
+
+class _Plain:
+    """transformers' own."""
+
+    def arguments(self, settings: dict[str, Any]) -> Any:
+        from transformers import TrainingArguments
+
+        return TrainingArguments(**settings)
+
+    def trainer(self, *, model: Any, arguments: Any, batches: list[Batch], callbacks: list[Any]) -> Any:
+        from transformers import PreTrainedModel, Trainer
+
+        from harness.drivers._trainer_parts import BareLossTrainer
+
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        kind = Trainer if isinstance(inner, PreTrainedModel) else BareLossTrainer
+        return kind(model=model, args=arguments, train_dataset=batches, data_collator=only, callbacks=callbacks)
 
 
 def at_train_begin(recipe: Callable[..., object], *arguments: Any) -> Any:
@@ -109,6 +143,7 @@ def train_with_trainer(
     arguments: Mapping[str, Any] = MappingProxyType({}),
     config: Mapping[str, Any] = MappingProxyType({}),
     resume: bool = False,
+    flavour: Flavour | None = None,
 ) -> Any:
     """Build, freeze and train a model as a Trainer script does; gives the Trainer.
 
@@ -125,10 +160,9 @@ def train_with_trainer(
     :param config: changes to the DeepSpeed JSON, as for ``run.config``.
     :param resume: from the last checkpoint that an earlier call saved, and on from there; what
         was trained by then must have come back.
+    :param flavour: by default transformers' own Trainer.
     """
-    from transformers import PreTrainedModel, Trainer
-
-    from harness.drivers._trainer_parts import AtStepBegin, AtTrainBegin, BareLossTrainer
+    from harness.drivers._trainer_parts import AtStepBegin, AtTrainBegin
     from harness.drivers.pretrained import loader
 
     if hyper is not None:
@@ -138,7 +172,8 @@ def train_with_trainer(
         # The batches of the first steps are not drawn again, so there are none to skip.
         arguments = {**arguments, "max_steps": _taken(run) + steps, "ignore_data_skip": True}
     # While arguments with a stage-3 config exist, transformers builds models under zero.Init.
-    early = _arguments(run, steps, config, **arguments) if run.options.init == "zero_init" else None
+    flavour = flavour or _Plain()
+    early = _arguments(run, steps, config, flavour, **arguments) if run.options.init == "zero_init" else None
     model = run.model(source, wrap=wrap, load=loader(run))
     if freeze is not None:
         freeze(model)
@@ -154,12 +189,10 @@ def train_with_trainer(
         if callable(intent):
             run.intend(trainer.model_wrapped, intent(step))
 
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    trainer = (Trainer if isinstance(inner, PreTrainedModel) else BareLossTrainer)(
+    trainer = flavour.trainer(
         model=model,
-        args=early or _arguments(run, steps, config, **arguments),
-        train_dataset=batches_of_all_ranks(run, steps, batch),
-        data_collator=only,
+        arguments=early or _arguments(run, steps, config, flavour, **arguments),
+        batches=batches_of_all_ranks(run, steps, batch),
         callbacks=[*callbacks, AtTrainBegin(begin), AtStepBegin(begin_step)],
     )
     decayed = set(trainer.get_decay_parameter_names(model))
@@ -191,15 +224,19 @@ def _refuse(run: Run, steps: int) -> None:
         raise MalformedCase(f"case on {run.options.id}", *faults)
 
 
-def _arguments(run: Run, steps: int, changes: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> Any:
+def _arguments(
+    run: Run,
+    steps: int,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    flavour: Flavour | None = None,
+    **more: Any,
+) -> Any:
     """The training arguments of this variant; the DeepSpeed JSON leaves to them what it can."""
-    from transformers import TrainingArguments
-
     config = run.config(gradient_accumulation_steps="auto", train_micro_batch_size_per_gpu="auto", **changes)
     del config["optimizer"]  # the Trainer makes its own
     hyper = run.hyper
-    arguments = TrainingArguments(
-        **{
+    arguments = (flavour or _Plain()).arguments(
+        {
             **_ARGUMENTS,
             "output_dir": str(run.folder / "trainer"),
             "deepspeed": config,

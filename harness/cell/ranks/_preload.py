@@ -33,7 +33,7 @@ _NAMED = ("torch", "torch.distributed", "deepspeed", "transformers", "accelerate
 _NEEDED = ("torch", "deepspeed")
 #: Never learned: the user's own modules may change between runs or do things when imported.
 _LIBRARIES = frozenset(
-    "torch deepspeed transformers accelerate peft axolotl safetensors tokenizers huggingface_hub numpy "
+    "torch deepspeed transformers accelerate peft trl axolotl safetensors tokenizers huggingface_hub numpy "
     "sympy mpmath networkx packaging pydantic pydantic_core yaml regex tqdm einops psutil jinja2 filelock "
     "fsspec requests httpx datasets pyarrow pandas".split()
 )

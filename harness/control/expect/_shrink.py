@@ -51,8 +51,9 @@ def shrink(case: Case, world: World, measured: Measured, grower: Grower) -> tupl
     conflicts: list[Conflict] = []
     for options, points in measured.points[case.name, world].items():
         clear, found = _without_conflicts(case.name, options, points)
+        needs = (*case.needs, *options.needs)
         conflicts += found
-        for leaf in grower.grow(clear, lambda point: same(point.outcome), _is_plain, case.needs):
+        for leaf in grower.grow(clear, lambda point: same(point.outcome), _is_plain, needs):
             outcome = leaf.points[0].outcome
             if not _is_plain(leaf.points[0]):
                 groups.setdefault((leaf.box, _kind(outcome)), {})[options] = leaf.points
