@@ -25,6 +25,7 @@ from harness.drivers._axolotl_files import write_texts, write_tokenizer
 from harness.drivers._offline import offline
 from harness.drivers.axolotl import freeze_layers_except
 from harness.drivers.axolotl_train import NEEDS, train_with_axolotl
+from harness.drivers.pretrained import as_told
 from harness.drivers.trainer import _arguments, at_step_begin, at_train_begin, train_with_trainer
 
 if TYPE_CHECKING:
@@ -49,6 +50,23 @@ def freezes_before_the_trainer(run: Run) -> None:
 @case(kind="CONTROL", variants=[Options(stage=1), Options(stage=3, init="zero_init")])
 def trains_all(run: Run) -> None:
     train_with_trainer(run, intent="*", hyper=Hyper(weight_decay=0.3, betas=(0.8, 0.9), eps=1e-4, lr=3e-3))
+
+
+@case(kind="CONTROL", variants=[Options(init="zero_init"), Options()])
+def stays_told_of_zero_3(run: Run) -> None:
+    """By its arguments, through loading and wrapping; the twin's model, which is whole, is wrapped untold."""
+    from transformers.integrations import is_deepspeed_zero3_enabled
+
+    told = []
+
+    def wrap(model: torch.nn.Module) -> torch.nn.Module:
+        told.append(is_deepspeed_zero3_enabled())
+        return model
+
+    train_with_trainer(
+        run, freeze=lambda _: told.append(is_deepspeed_zero3_enabled()), wrap=as_told(run, wrap), intent="*"
+    )
+    assert told == [False, *[run.options.init == "zero_init"] * 2], told
 
 
 @case(kind="CONTROL", variants=[Options(model="mlp")])

@@ -140,6 +140,15 @@ def test_a_variant_is_found_by_what_it_has() -> None:
             "tiny_llama-z1-ckpt_non_reentrant-offload_cpu",
         ),
         (Options(model="mlp", stage=0, precision="bf16", checkpointing="reentrant"), "mlp-z0-bf16-ckpt_reentrant"),
+        (Options(stage=2, offload="cpu_adam", overlap="off"), "tiny_llama-z2-offload_cpu_adam-overlap_off"),
+        (
+            Options(clipping=1.5, gather_16bit=True, embeddings="resized", driver="sft_trainer", adapters="lora_head"),
+            "tiny_llama-z3-plain-persist_zero-clip1.5-gather_16bit-resized-by_sft_trainer-peft_lora_head",
+        ),
+        (
+            Options(model="mlp", stage=1, overlap="on", driver="accelerate", adapters="lora"),
+            "mlp-z1-overlap_on-by_accelerate-peft_lora",
+        ),
     ],
 )
 def test_a_variant_is_named_by_what_matters(options: Options, expected: str) -> None:
@@ -180,6 +189,10 @@ def _runs() -> Iterator[tuple[Case, str]]:
     yield malformed.unknown_part, _PART
     yield malformed.no_batch, f"{_WHO}: a model given as a plain callable needs train(..., batch=...)"
     yield malformed.never_trains, f"{_WHO}: it ended without an optimizer step: nothing was measured"
+    yield (
+        malformed.goes_its_own_way,
+        f"{_WHO}-by_accelerate-peft_lora: nothing in it heeds driver=accelerate, adapters=lora; train by ",
+    )
     yield malformed.saves_untrained, f"{_WHO}: saved() before any optimizer step: nothing was trained yet"
 
 

@@ -20,10 +20,15 @@ BY_NAME: Final = {case.name: case for case in shipped()}
 
 
 def verdicts(case: Case) -> set[Verdict]:
-    """Of the variants that were measured, on the first stack that has what the case needs."""
+    """Of the variants that were measured, on the first stack that has what they need."""
+    seen: set[Verdict] = set()
     for stack in (LATEST, FULL):
         found = stack.key()
-        seen = {found[key].verdict for options in case.variants if (key := (case.name, options.id)) in found}
+        seen = {
+            found[key].verdict
+            for options in case.variants
+            if (key := (case.name, options.id)) in found and {*options.needs} <= stack.versions.keys()
+        }
         if seen - {Verdict.NOT_RUN}:
             break
     return seen

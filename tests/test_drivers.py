@@ -54,6 +54,12 @@ def test_accelerate_is_set_up_for_deepspeed_on_cpu(launcher: ZygoteLauncher) -> 
     assert record.verdict is Verdict.TRAINS, record.headline
 
 
+@pytest.mark.parametrize("options", driver_cases.stays_told_of_zero_3.variants, ids=lambda one: one.id)
+def test_transformers_stays_told_of_zero_3(launcher: ZygoteLauncher, options: Options) -> None:
+    record = _outcome(launcher, driver_cases.stays_told_of_zero_3, options).record
+    assert record.verdict is Verdict.TRAINS, record.headline
+
+
 @pytest.mark.parametrize("options", driver_cases.unfreezes_at_train_begin.variants, ids=lambda one: one.id)
 def test_unfreezing_in_on_train_begin_is_silent_at_every_stage(launcher: ZygoteLauncher, options: Options) -> None:
     """At stage 0 too: the Trainer gives its optimizer only what is trainable before."""
@@ -186,7 +192,8 @@ def test_all_that_makes_no_sense_to_axolotl_is_told_at_once(launcher: ZygoteLaun
 def test_drivers_import_no_library_until_called() -> None:
     code = (
         "import sys; import harness.drivers.axolotl, harness.drivers.axolotl_config, harness.drivers.axolotl_train; "
-        "import harness.drivers.trainer, harness.cases.axolotl_train; "
+        "import harness.drivers.accelerated, harness.drivers.dress, harness.drivers.plain; "
+        "import harness.drivers.sft_trainer, harness.drivers.trainer, harness.cases.axolotl_train; "
         "print(sorted({'torch', 'transformers', 'deepspeed', 'accelerate', 'axolotl', 'datasets'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,15 +15,14 @@ _DRIVERS: Final = ("engine", "accelerate", "trainer", "sft_trainer")
 
 #: Each way at stage 1, and at stage 3 as people load a model there.
 _WAYS: Final = [
-    Options(stage=stage, init="zero_init" if stage == 3 else "plain", driver=driver)  # type: ignore[arg-type]
+    Options(stage=stage, init="zero_init" if stage == 3 else "plain", driver=driver)
     for driver in _DRIVERS
     for stage in (1, 3)
 ]
 
 #: LoRA by those of them that go with any model.
 _LORA: Final = [
-    Options(init="zero_init", driver=driver, adapters="lora")  # type: ignore[arg-type]
-    for driver in ("engine", "accelerate", "trainer")
+    Options(init="zero_init", driver=driver, adapters="lora") for driver in ("engine", "accelerate", "trainer")
 ]
 
 

@@ -44,6 +44,20 @@ _ID = re.compile(
 )
 
 
+#: How an id names what is not as usual, in this order.
+_IN_AN_ID: Mapping[str, str] = {
+    "precision": "{}",
+    "checkpointing": "ckpt_{}",
+    "offload": "offload_{}",
+    "accumulation": "accum{}",
+    "clipping": "clip{:g}",
+    "overlap": "overlap_{}",
+    "gather_16bit": "gather_16bit",
+    "embeddings": "{}",
+    "driver": "by_{}",
+    "adapters": "peft_{}",
+}
+
 _DRIVERS_NEED: Mapping[Driver, tuple[str, ...]] = {
     "engine": (),
     "accelerate": ("accelerate",),
@@ -81,26 +95,9 @@ class Options:
         parts = [self.model, f"z{self.stage}"]
         if self.stage == 3:
             parts += [self.init, f"persist_{self.persistence}"]
-        if self.precision != "fp32":
-            parts.append(self.precision)
-        if self.checkpointing != "none":
-            parts.append(f"ckpt_{self.checkpointing}")
-        if self.offload != "none":
-            parts.append(f"offload_{self.offload}")
-        if self.accumulation != 1:
-            parts.append(f"accum{self.accumulation}")
-        if self.clipping:
-            parts.append(f"clip{self.clipping:g}")
-        if self.overlap != "default":
-            parts.append(f"overlap_{self.overlap}")
-        if self.gather_16bit:
-            parts.append("gather_16bit")
-        if self.embeddings != "as_built":
-            parts.append(self.embeddings)
-        if self.driver != "engine":
-            parts.append(f"by_{self.driver}")
-        if self.adapters != "none":
-            parts.append(f"peft_{self.adapters}")
+        for axis, text in _IN_AN_ID.items():
+            if (value := getattr(self, axis)) != _DEFAULTS[axis]:
+                parts.append(text.format(value))
         return "-".join(parts)
 
     @classmethod
@@ -154,6 +151,9 @@ class Options:
     def needs(self) -> tuple[str, ...]:
         """Import names of what this variant needs beyond what its case and its model do."""
         return (*_DRIVERS_NEED[self.driver], *(("peft",) if self.adapters != "none" else ()))
+
+
+_DEFAULTS: Mapping[str, Any] = {one.name: one.default for one in dataclasses.fields(Options)}
 
 
 def grid(models: Sequence[str], stages: Sequence[int], **fixed: Any) -> Iterator[Options]:

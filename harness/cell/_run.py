@@ -308,6 +308,10 @@ class Run:
         """
         import deepspeed
 
+        if unheeded := [axis for axis in _LEFT_TO_CASES if axis not in self._heeded and self._asks(axis)]:
+            # It measured something else than its name says.
+            asked = ", ".join(f"{axis}={getattr(self.options, axis)}" for axis in unheeded)
+            raise MalformedCase(self._who, f"nothing in it heeds {asked}; train by harness.drivers.train")
         self._observer.rescales = rescales
         original = deepspeed.initialize
 
@@ -373,10 +377,6 @@ class Run:
         """Judge what was observed; the body of the outcome."""
         self.reach("judged")
         steps = self._observer.steps
-        if unheeded := [axis for axis in _LEFT_TO_CASES if axis not in self._heeded and self._asks(axis)]:
-            # It measured something else than its name says.
-            asked = ", ".join(f"{axis}={getattr(self.options, axis)}" for axis in unheeded)
-            raise MalformedCase(self._who, f"nothing in it heeds {asked}; train by harness.drivers.train")
         if not steps:
             raise MalformedCase(self._who, "it ended without an optimizer step: nothing was measured")
         verdicts = judge(

@@ -39,7 +39,9 @@ def train(run: Run, script: Script) -> None:
     with run.watching():
         # accelerate hands each rank its share of the batches
         engine, optimizer, shares = accelerator.prepare(
-            model, optimizer, DataLoader(batches, batch_size=1, collate_fn=only)  # type: ignore[arg-type]
+            model,
+            optimizer,
+            DataLoader(batches, batch_size=1, collate_fn=only),  # type: ignore[arg-type]
         )
     if not run.has_engine:
         raise NoEngine("accelerate was to use DeepSpeed, has made no engine, and would train each rank by itself")

@@ -61,7 +61,7 @@ def _resized(run: Run) -> Callable[[Any], Any]:
 
 
 def _adapted(run: Run, model: Any) -> Any:
-    from peft import LoraConfig, get_peft_model
+    from harness.drivers.adapters import adapted
 
     beside: dict[str, Any] = {}
     if run.options.adapters == "lora_head":
@@ -70,7 +70,7 @@ def _adapted(run: Run, model: Any) -> Any:
         (embedding,) = _modules(model, run.part("embedding"))
         beside["trainable_token_indices"] = {embedding: [*_TRAINED_TOKENS]}
     linear = _linear_layers(model, (*run.part("block"), *run.part("other block")))
-    return get_peft_model(model, LoraConfig(r=4, target_modules=linear, **beside))
+    return adapted("LoraConfig", r=4, target_modules=linear, **beside)(model)
 
 
 def _linear_layers(model: nn.Module, patterns: tuple[str, ...]) -> list[str]:

@@ -55,3 +55,9 @@ def saves_untrained(run: Run) -> None:
     """Hands over what came back from disk before anything was trained."""
     engine = block_engine(run)
     run.saved(engine.module.state_dict())
+
+
+@case(kind="CONTROL", variants=[Options(model="mlp", driver="accelerate", adapters="lora")])
+def goes_its_own_way(run: Run) -> None:
+    """Its variant names a driver and adapters, and it uses neither."""
+    run.train(block_engine(run), intent="layers.2.*")
