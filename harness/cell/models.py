@@ -6,35 +6,16 @@ cases freeze and train, so that one case runs on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from harness.cell._model import Batch, Model
 from harness.cell._patterns import nearest
+from harness.cell._real_models import REAL
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MODELS", "Model", "find_model", "mlp", "tiny_llama"]
-
-Batch = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Model:
-    """What a case needs to know of a model.
-
-    :param build: gives an ``nn.Module`` whose call returns the loss or has it as ``.loss``.
-    :param batch: gives one rank's micro-batch, as keyword arguments, from a CPU generator.
-    :param parts: part name -> globs over parameter names.
-    """
-
-    name: str
-    build: Callable[[], torch.nn.Module]
-    batch: Callable[[torch.Generator], Batch]
-    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
-
+__all__ = ["MODELS", "Batch", "Model", "find_model", "mlp", "tiny_llama"]
 
 def _build_llama(*, tied: bool = False) -> torch.nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -197,7 +178,7 @@ experts = Model(
 )
 
 MODELS: dict[str, Model] = {
-    one.name: one for one in (tiny_llama, tied_llama, mlp, normed, reused, towers, branches, experts, deep_mlp)
+    one.name: one for one in (tiny_llama, tied_llama, mlp, normed, reused, towers, branches, experts, deep_mlp, *REAL)
 }
 
 
