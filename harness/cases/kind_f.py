@@ -420,6 +420,31 @@ def resized_embeddings_untold(run: Run) -> None:
 
 @case(
     kind="F",
+    recipe="a model with a padding token, by its class",
+    moment="inside zero.Init",
+    happens="Raises while the model is built, with transformers newer than 4.46: the row of the padding token is to be "
+    "filled with zeros, and the embedding has no rows any more.",
+    instead="load it by `from_pretrained`, with a `transformers.integrations.HfDeepSpeedConfig` alive.",
+    cure="architectures_freeze_except",
+    variants=[Options(model="llama", stage=2), Options(model="llama", init="zero_init")],
+)
+def padding_token_inside_zero_init(run: Run) -> None:
+    """``LlamaForCausalLM(config)`` inside ``deepspeed.zero.Init``, with ``pad_token_id`` in the configuration.
+
+    When the model is whole, transformers draws its weights again and zeros the row of the padding token, by when every
+    parameter is partitioned.  In transformers/modeling_utils.py of 4.46.3 that goes by ``Module.apply``, which
+    ``zero.Init`` wraps in a gather (``apply_with_gather`` in deepspeed/runtime/zero/partition_parameters.py, 0.19.8);
+    by 4.53.3 it goes by a ``smart_apply`` of transformers' own, which nobody wraps (read in 5.16.1, too).
+    ``from_pretrained`` draws nothing that it loads.
+    """
+    model = run.model()
+    freeze_except(model, run.part("block"))
+    engine = run.engine(model)
+    run.train(engine, intent=run.part("block"))
+
+
+@case(
+    kind="F",
     refs=["huggingface/transformers#41959"],
     recipe="a head rebuilt by hand",
     moment="after zero.Init",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MODELS", "Batch", "Model", "find_model", "mlp", "tiny_llama"]
 
+
 def _build_llama(*, tied: bool = False) -> torch.nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
