@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from harness.cell import Hyper, Options, case, freeze_except, unfreeze
 from harness.drivers import train
@@ -11,7 +12,7 @@ from harness.drivers.dress import part
 if TYPE_CHECKING:
     from harness.cell._run import Run
 
-_SETTINGS: Final = (
+_SETTINGS: Final[Sequence[dict[str, Any]]] = (
     {},
     {"persistence": "default"},
     {"precision": "bf16"},
