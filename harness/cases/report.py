@@ -90,7 +90,7 @@ def _train_as_reported(run: Run, freeze: Any) -> None:
     needs=("transformers", "accelerate"),
 )
 def report_first_loop(run: Run) -> None:
-    """A Llama loaded under zero.Init, resized to the tokenizer, frozen by Axolotl's loop of 2023-12-13 to 2024-03-15."""
+    """A Llama loaded under zero.Init, resized to the tokenizer, frozen by Axolotl's loop of December 2023 to March 2024."""
     _train_as_reported(run, lambda model: first_loop(model, ["model.embed_tokens.", "model.layers.8."]))
 
 
@@ -136,8 +136,8 @@ def _train_rows(run: Run, freeze: Any, patterns: Sequence[str], rows: slice) -> 
     refs=["axolotl-ai-cloud/axolotl#1390"],
     recipe="Axolotl's row range, open, of March to July 2024",
     moment="before the engine",
-    happens="Trains, under zero.Init by luck: the open end becomes 0, the range 5 to 0, and what lies before it is rows "
-    "0 to 5 all the same.",
+    happens="Trains, under zero.Init by luck: the open end becomes 0, the range 5 to 0, and what lies before it is "
+    "rows 0 to 5 all the same.",
     variants=_RANGES,
 )
 def unchecked_open_range(run: Run) -> None:
