@@ -90,7 +90,7 @@ def _train_as_reported(run: Run, freeze: Any) -> None:
     needs=("transformers", "accelerate"),
 )
 def report_first_loop(run: Run) -> None:
-    """A Llama loaded under zero.Init, resized to the tokenizer, frozen by Axolotl's loop of December 2023 to March 2024."""
+    """A Llama loaded under zero.Init, resized to the tokenizer, frozen by Axolotl's first loop, of December 2023."""
     _train_as_reported(run, lambda model: first_loop(model, ["model.embed_tokens.", "model.layers.8."]))
 
 
