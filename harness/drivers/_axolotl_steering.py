@@ -78,7 +78,7 @@ def _steered(run: Run) -> Iterator[None]:
         alone = functools.partialmethod(_save_alone, save)
         stack.enter_context(mock.patch.object(datasets.Dataset, "save_to_disk", alone))
         if run.device == "cpu":
-            from harness.drivers._trainer_parts import deepspeed_on_cpu
+            from harness.drivers._on_cpu import deepspeed_on_cpu
 
             deepspeed_on_cpu()
             stack.enter_context(
