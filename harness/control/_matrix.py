@@ -12,7 +12,7 @@ from harness.cell._patterns import nearest
 from harness.control._exit import Usage
 from harness.control.stacks import Matrix, MatrixError, Stack, load_matrix
 
-__all__ = ["add_folder", "add_selection", "folder_of", "matrix_of", "selected"]
+__all__ = ["add_folder", "add_selection", "folder_of", "matrix_here", "matrix_of", "selected"]
 
 
 def add_selection(parser: Any) -> None:
@@ -41,6 +41,11 @@ def matrix_of(args: argparse.Namespace) -> Matrix:
         return load_matrix(folder_of(args))
     except MatrixError as error:
         raise Usage(f"the matrix has faults:\n{error}") from None
+
+
+def matrix_here() -> bool:
+    """Whether we stand in a checkout."""
+    return os.path.lexists(_default() / "stacks.toml")
 
 
 def _default() -> Path:

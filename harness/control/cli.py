@@ -13,6 +13,7 @@ from harness.control import (
     _bisect,
     _cases,
     _changes,
+    _diff,
     _discover,
     _expect,
     _explore,
@@ -20,6 +21,7 @@ from harness.control import (
     _lock,
     _merge,
     _pages,
+    _report,
     _run,
     _stacks,
     _suite,
@@ -42,10 +44,12 @@ _COMMANDS = (
     _sweep,
     _merge,
     _changes,
+    _diff,
     _lint,
     _expect,
     _table,
     _pages,
+    _report,
 )
 
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from harness.cell.outcome._expect import Expectations, differences
 from harness.cell.outcome._nearby import apart, nearness, outcome_text, versions_in_order
-from harness.cell.outcome._observed import Observed, Outcome
+from harness.cell.outcome._observed import Observed
+from harness.control.changes._told import told
 from harness.control.stacks import Stack
 from harness.control.stacks._stack import normalize
 
@@ -120,7 +121,7 @@ def _shifts(after: Observed, before: Observed | None, expectations: Expectations
     for outcome in after.outcomes:
         for options in outcome.variants:
             was = known.get((outcome.case, options.id))
-            if was is not None and _told(was, whole=True) == _told(outcome, whole=True):
+            if was is not None and told(was, whole=True) == told(outcome, whole=True):
                 continue
             record = after.record(outcome, options)
             entry = expectations.of(record)
@@ -129,23 +130,12 @@ def _shifts(after: Observed, before: Observed | None, expectations: Expectations
                 expected = outcome_text(entry.verdict, entry.moment, entry.type, entry.parameters)
             elif was is None:
                 continue
-            key = (outcome.case, _told(was) if was else "", _told(outcome), expected)
+            key = (outcome.case, told(was) if was else "", told(outcome), expected)
             alike.setdefault(key, []).append(options.id)
-    for (case, was_told, told, expected), variants in alike.items():
-        found.setdefault(case, []).append(Shift(tuple(variants), was_told, told, expected))
+    for (case, before_text, after_text, expected), variants in alike.items():
+        found.setdefault(case, []).append(Shift(tuple(variants), before_text, after_text, expected))
     return found
 
 
 def _solved(one: Observed) -> str:
     return f"UNSOLVABLE: {one.unsolvable}" if one.unsolvable else "solved"
-
-
-def _told(outcome: Outcome, *, whole: bool = False) -> str:
-    """An outcome but for its message, whose words change with every release."""
-    failed = (outcome.failure.moment, outcome.failure.type) if outcome.failure else (None, None)
-    text = outcome_text(outcome.verdict, *failed)
-    parts = []
-    for verdict, names in outcome.parameters.items():
-        shown = names if whole or len(names) <= 4 else (*names[:3], f"{len(names) - 3} more")
-        parts.append(f"{'' if verdict is outcome.verdict else f'{verdict} '}of {', '.join(shown)}")
-    return " ".join([text, " and ".join(parts)]).rstrip()

@@ -16,7 +16,7 @@ from harness.control.stacks import Stack
 __all__ = ["NAMED", "Column", "columns_of"]
 
 #: The group of stacks that are of no sweep.
-NAMED: Final = "Named stacks"
+NAMED: Final = "Named"
 
 _TITLES: Final = {
     "deepspeed": "DeepSpeed",
@@ -89,7 +89,7 @@ def _column(one: Observed, extra: Extra, key: str, stack: Stack | None) -> Colum
     if stack is None or not stack.moves:
         return Column(key, key, NAMED, one, extra, stack.description if stack else "", known=stack is not None)
     template = stack.name.replace(stack.at, "*")
-    head, _, tail = template.partition("*")
+    tail = template.partition("*")[2]
     title = _TITLES.get(stack.moves, stack.moves)
     group = f"{title} ({template})" if tail else title
     label = stack.at + key.removeprefix(one.stack)

@@ -7,7 +7,7 @@ order, which pattern how often. Keys are never names from outside: those stand i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from harness.cell.outcome._observed import Outcome
 from harness.cell.outcome._results import as_line
+from harness.cell.outcome._verdict import Verdict
 from harness.control.report._atlas import Atlas
 from harness.control.report._columns import Column
 from harness.control.report._drivers import driver_title
@@ -25,13 +26,15 @@ __all__ = ["detail_script", "grid_script"]
 
 #: Of a variant that was not measured.
 _NONE: Final = "."
-_PLACE: Final = {verdict: place for place, verdict in enumerate(SHOWN)}
+_PLACE: Final[Mapping[Verdict, int]] = {verdict: place for place, verdict in enumerate(SHOWN)}
 
 
 def grid_script(atlas: Atlas, about: str) -> str:
     """All that the grid, its filters, the comparison and the pages of stacks need."""
     packages = atlas.packages
-    versions = {name: _in_order({one.versions[name] for one in atlas.columns if name in one.versions}) for name in packages}
+    versions = {
+        name: _in_order({one.versions[name] for one in atlas.columns if name in one.versions}) for name in packages
+    }
     groups = list(dict.fromkeys(column.group for column in atlas.columns))
     variants = list(dict.fromkeys(options.id for row in atlas.rows for options in row.variants))
     models = {options.id: [options.id, options.model, options.stage] for row in atlas.rows for options in row.variants}

@@ -1,4 +1,4 @@
-"""How a verdict looks wherever a report shows it: a symbol, a colour, and a sentence; words and order are the verdicts'.
+"""How a verdict looks wherever a report shows it: symbol, colour, sentence; words and order are the verdicts' own.
 
 A symbol never stands without its word nearby, and a colour never without its symbol.
 """

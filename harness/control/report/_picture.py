@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from harness.control.report._boundary import Axis, Band, Span, words
 from harness.control.report._look import LOOKS
@@ -30,9 +30,9 @@ def picture(axis: Axis, bands: Sequence[Band], key: str) -> Markup:
     width, height = step * len(axis.columns), len(bands) * (_BAR + _LABEL + 6) + _TICKS
     said = ". ".join(f"{band.label}: {words(band, axis)}" for band in bands)
     lines = [
-        Markup('<svg class="bands" width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-labelledby="{2}">').format(
-            _n(width), height, key
-        ),
+        Markup(
+            '<svg class="bands" width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-labelledby="{2}">'
+        ).format(_n(width), height, key),
         Markup('<title id="{}">{}: {}</title>').format(key, axis.title, said),
     ]
     top = 0
@@ -49,9 +49,9 @@ def strip(axis: Axis, band: Band) -> Markup:
     step = 200 / max(1, len(axis.columns))
     bars = Markup("").join(_bar(span, step, 0, 16) for span in band.spans)
     title = f"{axis.title}: {words(band, axis)}"
-    return Markup('<svg class="bands" width="200" height="16" viewBox="0 0 200 16" role="img" aria-label="{}">{}</svg>').format(
-        title, bars
-    )
+    return Markup(
+        '<svg class="bands" width="200" height="16" viewBox="0 0 200 16" role="img" aria-label="{}">{}</svg>'
+    ).format(title, bars)
 
 
 def _bar(span: Span, step: float, top: float, height: int = _BAR) -> Markup:
@@ -63,7 +63,11 @@ def _bar(span: Span, step: float, top: float, height: int = _BAR) -> Markup:
     word = f"{look.symbol} {span.verdict}"
     if len(word) * _LETTER > width:
         word = look.symbol if width > 9 else ""
-    text = Markup('<text x="{}" y="{}">{}</text>').format(_n(x + width / 2), _n(top + height / 2 + 4), word) if word else ""
+    text = (
+        Markup('<text x="{}" y="{}">{}</text>').format(_n(x + width / 2), _n(top + height / 2 + 4), word)
+        if word
+        else ""
+    )
     return Markup('<g class="f-{}"><rect x="{}" y="{}" width="{}" height="{}" rx="2"/>{}</g>').format(
         look.family, _n(x), _n(top), _n(width), height, text
     )
@@ -83,9 +87,9 @@ def _ticks(axis: Axis, bands: Sequence[Band], step: float, top: float) -> Iterat
         starts = {place for place in starts if not strong & {place - 1, place + 1}}
     for place in sorted(strong | starts):
         x = _n((place + 0.5) * step + 3.5)
-        weight = ' class="tb"' if place in strong else ""
-        turned = Markup('<text x="{0}" y="{1}"{2} transform="rotate(-90 {0} {1})">{3}</text>')
-        yield turned.format(x, _n(top + 2), Markup(weight), escape(labels[place]))
+        weight = "tb" if place in strong else "tl"
+        turned = Markup('<text x="{0}" y="{1}" class="{2}" transform="rotate(-90 {0} {1})">{3}</text>')
+        yield turned.format(x, _n(top + 2), weight, labels[place])
 
 
 def _n(value: float) -> str:

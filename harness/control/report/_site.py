@@ -41,8 +41,10 @@ _MARK: Final = Path("data") / "grid.js"
 _FEW: Final = ("latest", "oldest")
 _STATIC: Final = Path(__file__).with_name("static")
 
+
 class SiteError(Exception):
     """The site cannot be written; says why, and what is safe."""
+
 
 def write_site(atlas: Atlas, folder: Path) -> tuple[int, int]:
     """Replace ``folder`` by a new site, all or nothing; the number of files and of bytes.
@@ -67,9 +69,12 @@ def write_site(atlas: Atlas, folder: Path) -> tuple[int, int]:
                 folder.rename(old)
             fresh.rename(folder)
     except OSError as error:
-        raise SiteError(f"the site cannot be written to {folder}: {error.strerror}; what was there is as it was") from None
+        raise SiteError(
+            f"the site cannot be written to {folder}: {error.strerror}; what was there is as it was"
+        ) from None
     every = [path for path in folder.rglob("*") if path.is_file()]
     return len(every), sum(path.stat().st_size for path in every)
+
 
 def _files(atlas: Atlas) -> Iterator[tuple[str, str]]:
     pages = _Pages(atlas)
@@ -84,14 +89,18 @@ def _files(atlas: Atlas) -> Iterator[tuple[str, str]]:
         yield f"case/{row.slug}.html", pages.case(row)
         yield f"data/case/{row.slug}.js", detail_script(atlas, row)
 
+
 def _kind_file(kind: str) -> str:
     return f"{kind.lower()}.html"
+
 
 def _kind_head(kind: str) -> str:
     return f"{kind}. {kind_title(kind)}" if len(kind) == 1 else kind_title(kind)
 
+
 def _row_text(row: Row) -> str:
     return f"{row.recipe}, {row.moment}" if row.moment else row.recipe
+
 
 class _Pages:
     def __init__(self, atlas: Atlas) -> None:
@@ -155,8 +164,7 @@ class _Pages:
         if column.observed.unsolvable:
             counts[Verdict.UNSOLVABLE] = 1
         total = counts.total()
-        made = [_chip(one, counts[one], total) for one in PRECEDENCE if counts[one]]
-        return made or ["not measured"]
+        return [_chip(one, counts[one], total) for one in PRECEDENCE if counts[one]] or ["not measured"]
 
     def case(self, row: Row) -> str:
         figures, steady = [], []
@@ -193,27 +201,33 @@ class _Pages:
     def _made(self, template: str, **values: Any) -> str:
         return self._env.get_template(template).render(pages=_PAGES, about=self._about, **values)
 
+
 def _changes(bands: list[Band]) -> bool:
     """Whether there is anything to see: a verdict that differs between versions or variants."""
     verdicts = {span.verdict for band in bands for span in band.spans}
     return len(verdicts - {None, Verdict.UNSOLVABLE}) > 1
+
 
 def _steady(band: Band, axis: Axis) -> str:
     measured = [span for span in band.spans if span.verdict not in (None, Verdict.UNSOLVABLE)]
     few = Band(band.label, tuple(measured))
     return f"{band.label}: {words(few, axis)}"
 
+
 def _chip(verdict: Verdict, count: int, total: int) -> Markup:
     look = LOOKS[verdict]
     counted = Markup(' <span class="n">{} of {}</span>').format(count, total) if count != total else ""
     return Markup('<span class="chip f-{}">{} {}{}</span>').format(look.family, look.symbol, verdict, counted)
 
+
 def _rich(text: str) -> Markup:
     """Stories mark code by backticks, docstrings by two."""
     pieces = re.split(r"``?([^`]+)``?", text)
-    return Markup("").join(Markup("<code>{}</code>").format(piece) if place % 2 else piece for place, piece in enumerate(pieces))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if place % 2 else piece for place, piece in enumerate(pieces)
+    )
+
 
 def _link(reference: str) -> str:
     found = re.fullmatch(r"([\w.-]+/[\w.-]+)#(\d+)", reference)
     return f"https://github.com/{found[1]}/issues/{found[2]}" if found else ""
-

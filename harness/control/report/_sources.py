@@ -102,7 +102,9 @@ def _records(path: Path) -> list[CaseRecord]:
         try:
             record = _record(json.loads(line))
         except (ValueError, RecursionError) as error:
-            what = "is no JSON" if isinstance(error, (json.JSONDecodeError, RecursionError)) else f"is no result: {error}"
+            what = (
+                "is no JSON" if isinstance(error, (json.JSONDecodeError, RecursionError)) else f"is no result: {error}"
+            )
             faults.append(f"{path}:{number}: {what}; run the suite again, or remove the line")
             continue
         key = (record.stack, *_key(record))
@@ -147,7 +149,9 @@ def _faults(plain: Mapping[str, Any]) -> Iterator[str]:
         known = {one.name for one in dataclasses.fields(Options)}
         if unknown := sorted(map(str, {*options} - known)):
             yield f"no setting is called {', '.join(unknown)}"
-    if isinstance(versions := plain.get("versions"), dict) and not all(isinstance(one, str) for one in versions.values()):
+    if isinstance(versions := plain.get("versions"), dict) and not all(
+        isinstance(one, str) for one in versions.values()
+    ):
         yield "versions must be texts"
 
 

@@ -52,7 +52,7 @@ def summary(atlas: Atlas) -> str:
 
 
 def total(atlas: Atlas) -> Tally:
-    return next(iter(_grouped(atlas, lambda row, column: ("all", ""))), Tally("all", "", {}, 0))
+    return next(iter(_grouped(atlas, lambda *_: ("all", ""))), Tally("all", "", {}, 0))
 
 
 def tallies(atlas: Atlas, by: str) -> list[Tally]:
@@ -81,10 +81,10 @@ def _grouped(atlas: Atlas, name_of: Callable[[Row, Column], tuple[str, str]]) ->
 def _versions(column: Column) -> str:
     if column.observed.unsolvable:
         return f"UNSOLVABLE: {column.observed.unsolvable}"
-    return ", ".join(f"{name} {version}" for name, version in column.versions.items() if name in _TOLD)
+    return ", ".join(f"{name} {column.versions[name]}" for name in _TOLD if name in column.versions)
 
 
-_TOLD: Final = ("torch", "deepspeed", "transformers", "axolotl")
+_TOLD: Final = ("deepspeed", "torch", "transformers", "axolotl")
 
 BY: Final[Mapping[str, Callable[[Row, Column], tuple[str, str]]]] = {
     "kind": lambda row, _: (row.kind, kind_title(row.kind)),

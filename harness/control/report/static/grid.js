@@ -1,5 +1,5 @@
-// The grid of cases and stacks: filters, keyboard, and what a cell tells. Rows are all there from the start, with
-// their links; their cells are made when they come into view, so that a filter has little to do.
+// The grid of cases and stacks: filters, keyboard, and what a cell tells. Rows and heads are all there from the
+// start, with their links; cells are made when they come into view, so that a filter has little to do.
 "use strict";
 (() => {
   const { h, data } = thaw;
@@ -10,6 +10,9 @@
   const picked = new Set();
   const rows = [];
   let columns = [], shown = [], focus = { row: 0, col: 0 }, chosen = [], sums = [];
+  // Of the part in view, in pixels and in columns; read before anything is written, or each reading costs a layout.
+  let view = null, span = { first: 0, end: 0 };
+  const sizes = { row: 22, col: 20, name: 320 };
 
   function option(value, text) { return h("option", { value }, text); }
 
@@ -33,12 +36,13 @@
     details.open = !phone.matches;
     phone.addEventListener("change", () => { details.open = !phone.matches; });
     bodies();
+    measure();
     restore();
     form.addEventListener("input", (event) => { if (event.target.name === "package") { form.from.value = form.to.value = ""; } changed(); });
     form.addEventListener("submit", (event) => event.preventDefault());
     document.getElementById("clear").addEventListener("click", () => { history.pushState(null, "", location.pathname + location.search); restore(); form.q.focus(); });
-    box.addEventListener("scroll", () => requestAnimationFrame(fill), { passive: true });
-    window.addEventListener("resize", fill);
+    box.addEventListener("scroll", () => requestAnimationFrame(() => { look(); fill(); }), { passive: true });
+    window.addEventListener("resize", () => { measure(); look(); fill(); });
     window.addEventListener("hashchange", restore);
     window.addEventListener("popstate", restore);
     table.addEventListener("keydown", key);
@@ -96,6 +100,15 @@
 
   const odd = () => document.getElementById("odd")?.getAttribute("aria-pressed") === "true";
 
+  function measure() {
+    const style = getComputedStyle(document.documentElement);
+    for (const name of Object.keys(sizes)) sizes[name] = parseFloat(style.getPropertyValue(`--${name}`));
+  }
+
+  function look() {
+    view = { top: box.scrollTop, left: box.scrollLeft, height: box.clientHeight, width: box.clientWidth };
+  }
+
   function visible(stack) {
     if (form.device.value && stack.device !== form.device.value) return false;
     if (form.axis.value && data.groups[stack.group] !== form.axis.value) return false;
@@ -110,6 +123,7 @@
 
   function render() {
     const began = performance.now();
+    look();
     columns = data.stacks.filter(visible);
     heads();
     let mask = 0;
@@ -184,43 +198,46 @@
     for (const one of table.querySelectorAll("tr.kind td")) one.colSpan = Math.max(1, columns.length);
   }
 
-  // Cells of the rows in view, and of a few around them.
+  // Cells of the rows and columns in view, and of a few around them.
   function fill() {
-    const top = box.scrollTop - 400, bottom = box.scrollTop + box.clientHeight + 400;
-    const size = shown.length ? shown[0].row.offsetHeight || 22 : 22;
-    let from = 0, y = 0, kind = -1;
+    const first = Math.max(0, Math.floor((view.left / sizes.col - 8) / 8) * 8);
+    const end = Math.min(columns.length, Math.ceil(((view.left + view.width - sizes.name) / sizes.col + 8) / 8) * 8);
+    if (first !== span.first || end !== span.end) { span = { first, end }; for (const one of shown) one.stale = true; }
+    const top = view.top - 200, bottom = view.top + view.height + 200;
+    let y = 0, kind = -1;
     for (const one of shown) {
-      if (one.kase.kind !== kind) { kind = one.kase.kind; y += size; }
-      if (one.stale && y + size > top && y < bottom) cells(one);
-      else if (one.stale && one.row.cells.length > 1) clear(one);
-      y += size;
+      if (one.kase.kind !== kind) { kind = one.kase.kind; y += sizes.row; }
+      if (one.stale && y + sizes.row > top && y < bottom) cells(one);
+      y += sizes.row;
     }
     const at = elementAt(focus);
     if (at) at.tabIndex = 0;
   }
 
-  function clear(one) {
-    while (one.row.cells.length > 1) one.row.lastChild.remove();
-  }
-
   function cells(one) {
     one.stale = false;
-    let text = "";
-    columns.forEach((stack, at) => {
-      const found = foundOf(one.kase, stack), mask = table.mask;
-      if (found.worst < 0) { text += `<td class="blank${edge(at)}">not measured</td>`; return; }
+    let text = span.first ? `<td class="wait" colspan="${span.first}"></td>` : "";
+    for (let at = span.first; at < span.end; at++) {
+      const found = foundOf(one.kase, columns[at]), mask = table.mask;
+      if (found.worst < 0) { text += `<td class="blank${edge(at)}">not measured</td>`; continue; }
       let verdict = found.worst, dim = "";
-      if (mask) {
-        if (found.mask & mask) verdict = Math.log2((found.mask & mask) & -(found.mask & mask)); else dim = " dim";
-      }
+      // The worst of those that were asked for.
+      if (found.mask & mask) verdict = 31 - Math.clz32((found.mask & mask) & -(found.mask & mask));
+      else if (mask) dim = " dim";
       if (table.only && !found.odd) dim = " dim";
       const look = data.verdicts[verdict];
       text += `<td class="v${verdict} f-${look.family}${found.counts.length > 1 ? " mixed" : ""}${found.odd ? " odd" : ""}${dim}${edge(at)}">${look.name}</td>`;
-    });
-    clear(one);
+    }
+    if (span.end < columns.length) text += `<td class="wait" colspan="${columns.length - span.end}"></td>`;
+    if (text === one.made) return;
+    one.made = text;
+    one.row.replaceChildren(one.row.firstChild);
     // Of words and numbers of our own alone.
     one.row.insertAdjacentHTML("beforeend", text);
   }
+
+  // Where a column is in a row that has not all of them.
+  const inRow = (col) => col - span.first + (span.first ? 1 : 0) + 1;
 
   // -- where somebody is: rows and columns from 0, -1 is a head --
 
@@ -230,7 +247,7 @@
     if (row.classList.contains("stacks")) return { row: -1, col: at.cellIndex };
     const one = shown.find((each) => each.row === row);
     if (!one || at.classList.contains("wait")) return null;
-    return { row: one.at, col: at.cellIndex - 1 };
+    return { row: one.at, col: at.cellIndex ? at.cellIndex - 1 - (span.first ? 1 : 0) + span.first : -1 };
   }
 
   function elementAt({ row, col }) {
@@ -238,13 +255,13 @@
     const one = shown[row];
     if (!one) return null;
     if (col < 0) return one.row.cells[0].querySelector("a");
-    return one.row.cells[col + 1] || null;
+    return one.stale || col < span.first || col >= span.end ? null : one.row.cells[inRow(col)] || null;
   }
 
   function move(row, col) {
     row = Math.max(-1, Math.min(shown.length - 1, row));
     col = Math.max(row < 0 ? 0 : -1, Math.min(columns.length - 1, col));
-    if (row >= 0 && shown[row].stale) cells(shown[row]);
+    reach(row, col);
     const at = elementAt({ row, col });
     if (!at) return;
     table.querySelectorAll('[tabindex="0"]').forEach((one) => { one.tabIndex = -1; });
@@ -253,6 +270,18 @@
     if (row >= 0 && col >= 0) at.setAttribute("aria-label", sentence(shown[row].kase, columns[col]));
     at.focus({ preventScroll: true });
     into(at);
+  }
+
+  // Scroll so that a cell that was not made yet is.
+  function reach(row, col) {
+    look();
+    if (col >= 0) {
+      const x = col * sizes.col, wide = view.width - sizes.name;
+      if (x < view.left) box.scrollLeft = x; else if (x + sizes.col > view.left + wide - 16) box.scrollLeft = x + sizes.col - wide + 16;
+    }
+    look();
+    fill();
+    if (row >= 0 && shown[row].stale) cells(shown[row]);
   }
 
   // The heads stay in place and would hide what is under them.
