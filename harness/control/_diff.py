@@ -126,7 +126,7 @@ def _markdown(
     for one in found:
         where = "; ".join(f"{name}: {_few(variants)}" for name, variants in list(one.where.items())[:_FEW])
         more = f"; and on {len(one.where) - _FEW} more stacks" if len(one.where) > _FEW else ""
-        texts = " | ".join(for_markdown(text).replace("|", r"\|") for text in (one.before, one.after, where + more))
+        texts = " | ".join(for_markdown(text) for text in (one.before, one.after, where + more))
         yield f"| {_MARKS[one.way]} {one.way} | {in_code(one.case)} | {texts} |"
 
 

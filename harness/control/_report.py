@@ -67,7 +67,7 @@ def add_to(commands: Any) -> None:
         "--day",
         action="append",
         metavar="DAY",
-        help="beside it, the stacks that were not the same on that day (YYYY-MM-DD), as git has them; may be given again",
+        help="also stacks that were otherwise at the end of that day (YYYY-MM-DD), by git; may be given again",
     )
     add_folder(parser)
     parser.set_defaults(execute=execute)

@@ -93,7 +93,7 @@ const thaw = (() => {
 
   function chip(verdict, count) {
     const look = data.verdicts[verdict];
-    return h("span", { class: `chip f-${look.family}` }, `${look.symbol} ${look.name}`, count ? h("span", { class: "n" }, `${count}`) : null);
+    return h("span", { class: `chip f-${look.family}` }, `${look.symbol} ${look.name}`, count ? [" ", h("span", { class: "n" }, `${count}`)] : null);
   }
 
   function chips(found) {
