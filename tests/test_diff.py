@@ -188,8 +188,10 @@ def test_all_faults_of_both_sides(here: Path, capsys: Captured) -> None:
     (here / "empty").mkdir()
     assert diff(capsys, "latst", "bad.jsonl", status=2) == [
         "thawcheck: nothing is compared:",
-        f"'latst' is no file or folder, no day as YYYY-MM-DD, and no stack that is observed in "
-        f"{here / 'matrix' / 'observed'}; did you mean 'latest'?",
+        (
+            "'latst' is no file or folder, no day as YYYY-MM-DD, and no stack that is observed in "
+            f"{here / 'matrix' / 'observed'}; did you mean 'latest'?"
+        ),
         "bad.jsonl:1: is no result: it must be a JSON object, found []; run the suite again, or remove the line",
     ]
     assert diff(capsys, "empty", "latest", status=2)[1] == (

@@ -64,9 +64,7 @@ def execute(args: argparse.Namespace) -> Exit:
         raise Usage("nothing is compared:\n" + "\n".join(faults))
     pairs, gone, came = pairs_of(*sides)
     if not pairs:
-        raise Usage(
-            f"nothing is compared: {args.a} and {args.b} have no stack in common, and neither is one stack alone"
-        )
+        raise Usage(f"{args.a} and {args.b} have no stack in common, and are not one stack each")
     found, counts = differences_of(pairs, common=args.common)
     if args.json:
         print(json.dumps(json.loads(as_line(_plain(args, pairs, found, counts))), indent=1))

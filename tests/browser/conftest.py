@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
-from site_world import make_site, small
+
+from browser.site_world import make_site, small
 
 #: On the PATH of Debian, Ubuntu and GitHub's machines.
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -48,8 +49,9 @@ def open_page(browser: Browser, site: Path, request: pytest.FixtureRequest) -> I
     """Opens a page of the site from disk; indirectly parametrized, at another size or in the dark."""
     size, scheme = getattr(request, "param", ("desktop", "light"))
     width, height = SIZES[size]
+    hand = size == "phone"
     context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=size == "phone", is_mobile=size == "phone"
+        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=hand, is_mobile=hand
     )
     complaints: list[str] = []
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
-from site_world import HOSTILE_CASE, HOSTILE_MESSAGE, NAIVE
+
+from browser.site_world import HOSTILE_CASE, HOSTILE_MESSAGE, NAIVE
 
 Open = Callable[[str], Page]
 
@@ -35,7 +36,7 @@ def test_every_case_and_stack_is_there(open_page: Open) -> None:
     page = open_page("index.html")
     assert said(page) == "5 cases, 6 stacks, 285 verdicts"
     assert HOSTILE_CASE in shown(page)
-    assert heads(page) == ["latest@2026-11-01", "latest@2026-12-05", "ds-0.17.0", "ds-0.18.0", "ds-0.19.0", "torch-2.2.1"]
+    assert heads(page) == [*"latest@2026-11-01 latest@2026-12-05 ds-0.17.0 ds-0.18.0 ds-0.19.0 torch-2.2.1".split()]
     assert row(page, NAIVE) == ["NO_UPDATE", "TRAINS", "NO_UPDATE", "NO_UPDATE", "TRAINS", "UNSOLVABLE"]
 
 
@@ -125,7 +126,7 @@ def test_nothing_fits(open_page: Open) -> None:
     assert said(page) == "0 cases, 6 stacks, 0 verdicts"
 
 
-@pytest.mark.parametrize("hash_", ["#kind=nonsense&stage=9&package=x&from=1&verdict=WHAT&case=a&stack=b", "#%ff", "#=&&"])
+@pytest.mark.parametrize("hash_", ["#kind=a&stage=9&package=x&from=1&verdict=WHAT&case=a&stack=b", "#%ff", "#=&&"])
 def test_a_link_that_makes_no_sense_shows_all(open_page: Open, hash_: str) -> None:
     page = open_page(f"index.html{hash_}")
     assert len(shown(page)) == CASES

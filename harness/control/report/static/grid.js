@@ -44,11 +44,10 @@
     box.addEventListener("scroll", () => requestAnimationFrame(() => { look(); fill(); }), { passive: true });
     window.addEventListener("resize", () => { measure(); look(); fill(); });
     window.addEventListener("hashchange", restore);
-    window.addEventListener("popstate", restore);
     table.addEventListener("keydown", key);
     table.addEventListener("click", (event) => { const at = placeOf(event.target); if (at && at.col >= 0 && at.row >= 0) open(at); });
     table.addEventListener("mouseover", (event) => { const at = placeOf(event.target); if (at) tell(at); });
-    table.addEventListener("focusin", (event) => { const at = placeOf(event.target); if (at) { focus = at; tell(at); } });
+    table.addEventListener("focusin", (event) => { const at = placeOf(event.target); if (at) { focus = at; name(at); tell(at); } });
     dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
     dialog.addEventListener("close", () => { thaw.keep({ ...thaw.state(), case: "", stack: "" }); move(focus.row, focus.col); });
   }
@@ -166,6 +165,8 @@
     if (button) { button.querySelector(".n").textContent = surprises.toLocaleString("en"); button.hidden = !surprises && !only; }
     nothing.hidden = shown.length > 0 && columns.length > 0;
     table.hidden = !nothing.hidden;
+    const set = FIELDS.filter((one) => form[one].value).length;
+    form.querySelector("summary").textContent = set ? `Filters (${set} set)` : "Filters";
     const total = counts.reduce((x, y) => x + y, 0);
     said.textContent = `${thaw.many(shown.length, "case")}, ${thaw.many(columns.length, "stack")}, ${thaw.many(total, "verdict")}`;
     focus = { row: Math.min(focus.row, shown.length - 1), col: Math.min(focus.col, columns.length - 1) };
@@ -200,10 +201,10 @@
 
   // Cells of the rows and columns in view, and of a few around them.
   function fill() {
-    const first = Math.max(0, Math.floor((view.left / sizes.col - 8) / 8) * 8);
-    const end = Math.min(columns.length, Math.ceil(((view.left + view.width - sizes.name) / sizes.col + 8) / 8) * 8);
+    const first = Math.max(0, Math.floor((view.left / sizes.col - 2) / 4) * 4);
+    const end = Math.min(columns.length, Math.ceil(((view.left + view.width - sizes.name) / sizes.col + 2) / 4) * 4);
     if (first !== span.first || end !== span.end) { span = { first, end }; for (const one of shown) one.stale = true; }
-    const top = view.top - 200, bottom = view.top + view.height + 200;
+    const top = view.top - 66, bottom = view.top + view.height + 66;
     let y = 0, kind = -1;
     for (const one of shown) {
       if (one.kase.kind !== kind) { kind = one.kase.kind; y += sizes.row; }
@@ -267,9 +268,13 @@
     table.querySelectorAll('[tabindex="0"]').forEach((one) => { one.tabIndex = -1; });
     focus = { row, col };
     at.tabIndex = 0;
-    if (row >= 0 && col >= 0) at.setAttribute("aria-label", sentence(shown[row].kase, columns[col]));
     at.focus({ preventScroll: true });
     into(at);
+  }
+
+  // A cell says all only when somebody comes to it: there are many, and each has its word already.
+  function name({ row, col }) {
+    if (row >= 0 && col >= 0) elementAt({ row, col }).setAttribute("aria-label", sentence(shown[row].kase, columns[col]));
   }
 
   // Scroll so that a cell that was not made yet is.
@@ -339,15 +344,13 @@
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;
     thaw.load(kase).then((plain) => {
-      const versions = thaw.versionsOf(stack).filter(([, version]) => version);
       inside.replaceChildren(
         h("p", { class: "said" }, kase.recipe, ". ", thaw.rich(kase.happens)),
         kase.instead ? h("p", {}, h("strong", {}, "Instead: "), thaw.rich(kase.instead)) : "",
         ...thaw.story(kase, stack, plain),
         h("h3", {}, "To see it again"), h("pre", { class: "wrap" }, thaw.command(kase, stack)),
         h("h3", {}, "The stack"),
-        h("dl", { class: "facts" }, versions.map(([name, version]) => [h("dt", {}, name), h("dd", {}, version)]),
-          h("dt", {}, "device"), h("dd", {}, stack.device), h("dt", {}, "measured"), h("dd", {}, stack.measured)),
+        thaw.tiles([...thaw.versionsOf(stack), ["device", stack.device], ["measured", stack.measured]]),
         plain.refs.length ? h("p", {}, "Reports: ", thaw.reports(plain.refs)) : "",
         h("p", {}, h("a", { href: thaw.casePage(kase) }, "All about this case"), " · ", h("a", { href: thaw.stackPage(stack) }, `All about ${stack.key}`)));
     }, (error) => inside.replaceChildren(h("p", {}, `${error.message}: the folder of this page is not whole.`)));

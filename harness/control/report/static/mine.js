@@ -51,8 +51,9 @@
     if (wrong.length) { into.replaceChildren(h("p", { role: "alert" }, `Not a version: ${wrong.map(([name, version]) => `${name} ${version}`).join(", ")}. Type it as in 0.16.9.`)); return; }
     if (!wanted.length) { into.replaceChildren(h("p", { class: "muted" }, "Type at least one version, or paste what pip freeze prints.")); return; }
     // A stack that cannot be installed has no versions to be near to.
+    // Of equally near ones the newest measurement.
     const near = data.stacks.filter((one) => !one.unsolvable).map((stack) => distance(stack, wanted))
-      .sort((x, y) => x.differing - y.differing || x.steps - y.steps || x.stack.place - y.stack.place);
+      .sort((x, y) => x.differing - y.differing || x.steps - y.steps || y.stack.measured.localeCompare(x.stack.measured) || x.stack.place - y.stack.place);
     if (!near.length) { into.replaceChildren(h("p", {}, "Nothing was measured.")); return; }
     const results = data.cases.map((kase) => {
       const places = thaw.stageOf(kase, form.stage.value);

@@ -14,15 +14,16 @@
     if (!stack) { into.replaceChildren(h("h1", {}, "No such stack"), h("p", {}, `Nothing was measured on ${state.stack}; choose another above.`)); return; }
     form.stack.value = stack.key;
     document.title = `${stack.key} – thawcheck`;
-    const neighbours = data.stacks.filter((one) => one.group === stack.group), at = neighbours.indexOf(stack);
+    // Only a sweep has an order.
+    const neighbours = stack.key === stack.label ? [stack] : data.stacks.filter((one) => one.group === stack.group), at = neighbours.indexOf(stack);
     const link = (one, text) => one ? h("a", { href: thaw.stackPage(one) }, `${text} ${one.label}`) : "";
     const results = data.cases.map((kase) => ({ kase, stack, found: thaw.cell(kase, stack, thaw.stageOf(kase, form.stage.value)) }));
     into.replaceChildren(
       h("p", { class: "crumbs" }, link(neighbours[at - 1], "older:"), neighbours[at - 1] && neighbours[at + 1] ? " · " : "", link(neighbours[at + 1], "newer:")),
       h("h1", {}, stack.key),
       h("p", { class: "muted" }, stack.description, stack.description ? "; " : "", `measured ${stack.measured} on ${stack.device}`),
-      h("dl", { class: "facts" }, thaw.versionsOf(stack).filter(([, version]) => version).map(([name, version]) => [h("dt", {}, name), h("dd", {}, version)])),
-      h("p", {}, h("a", { href: `compare.html#${new URLSearchParams({ a: (neighbours[at - 1] || stack).key, b: stack.key })}` }, "Compare with the one before")),
+      thaw.tiles(thaw.versionsOf(stack)),
+      neighbours[at - 1] ? h("p", {}, h("a", { href: `compare.html#${new URLSearchParams({ a: neighbours[at - 1].key, b: stack.key })}` }, `What changed since ${neighbours[at - 1].label}`)) : "",
       ...(stack.unsolvable ? [h("h2", {}, "It cannot be installed"), h("p", {}, stack.unsolvable)] : thaw.bites(results).filter(Boolean)));
   }
 

@@ -107,6 +107,14 @@ const thaw = (() => {
   const casePage = (kase) => `${root()}case/${encodeURIComponent(kase.slug)}.html`;
   const stackPage = (stack) => `${root()}stack.html#${new URLSearchParams({ stack: stack.key })}`;
 
+  // Short facts, side by side.
+  function tiles(facts) {
+    return h("dl", { class: "tiles" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  }
+
+  // As a link it would be the address, which is what the page shows.
+  document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); document.getElementById("main").focus(); });
+
   function versionsOf(stack) {
     return data.packages.map(({ name, versions }, at) => [name, stack.versions[at] < 0 ? "" : versions[stack.versions[at]]]);
   }
@@ -215,7 +223,7 @@ const thaw = (() => {
     const kinds = (kase) => data.kinds[kase.kind].name;
     return [
       h("h2", {}, bad.length ? `What bites (${bad.length})` : "Nothing that was measured bites"),
-      bad.length ? h("div", { class: "tablewrap" }, h("table", { class: "plain stacked" },
+      bad.length ? h("div", { class: "tablewrap" }, h("table", { class: "plain stacked bites" },
         h("thead", {}, h("tr", {}, ["Verdict", "Case", "Kind", withStack ? "Measured on" : null].filter(Boolean).map((one) => h("th", { scope: "col" }, one)))),
         h("tbody", {}, bad.map(({ kase, found, stack }) => h("tr", {},
           h("td", {}, chips(found), found.odd ? h("p", { class: "odd-note" }, "not as expected") : null),
@@ -231,5 +239,5 @@ const thaw = (() => {
     [...kase.variants.keys()].filter((at) => data.variants[kase.variants[at]].stage === Number(stage));
 
   return { grid, detail, h, rich, chip, chips, cell, sum, told, many, state, keep, load, story, command, reports, casePage, stackPage, versionsOf,
-    compareVersions, bites, stageOf, runs, get data() { return data; } };
+    compareVersions, bites, tiles, stageOf, runs, get data() { return data; } };
 })();
