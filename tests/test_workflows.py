@@ -191,6 +191,10 @@ def test_a_night_measures_merges_and_tells_what_changed(checkout: Checkout) -> N
     assert sorted(load_all(checkout.root / "merged")) == sorted({*ORDER} - {"ds-0.19.0"})
 
     # Nothing changed, then a verdict of one stack.
+    summary = checkout.root / "summary.md"
+    assert runner.run("changes", "report", GITHUB_STEP_SUMMARY=str(summary)) == Exit.OK
+    assert summary.read_text(encoding="utf-8").startswith("## thawcheck\n")
+    assert (checkout.root / "site" / "index.html").is_file()
     for one in load_all(checkout.root / "merged").values():
         one.write(checkout.matrix.observed(one.stack))
     assert runner.run("changes", "compare") == Exit.OK
