@@ -51,7 +51,10 @@ def open_page(browser: Browser, site: Path, request: pytest.FixtureRequest) -> I
     width, height = SIZES[size]
     hand = size == "phone"
     context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=hand, is_mobile=hand
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if scheme == "dark" else "light",
+        has_touch=hand,
+        is_mobile=hand,
     )
     complaints: list[str] = []
 

@@ -64,7 +64,7 @@ def _split(name: str, verdict: Verdict, parameters: tuple[str, ...]) -> list[Out
     if verdict is Verdict.TRAINS or not low or not high:
         return [Outcome(name, Verdict.TRAINS, variants, 2)]
     failure = Failure("stepped", "RuntimeError", "it died") if verdict in _ENDS else None
-    faults = {} if failure else {verdict: parameters}
+    faults: dict[Verdict, tuple[str, ...]] = {} if failure else {verdict: parameters}
     return [Outcome(name, Verdict.TRAINS, low, 2), Outcome(name, verdict, high, 2, faults, failure)]
 
 

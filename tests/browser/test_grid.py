@@ -24,7 +24,8 @@ def shown(page: Page) -> list[str]:
 
 
 def heads(page: Page) -> list[str]:
-    return page.locator("#grid tr.stacks a").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
+    names = page.locator("#grid tr.stacks a").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
+    return [*map(str, names)]
 
 
 def row(page: Page, case: str) -> list[str]:
