@@ -38,6 +38,7 @@ def records(stack: str, versions: dict[str, str]) -> list[CaseRecord]:
                 versions=versions,
                 stack=stack,
                 harness="1.0",
+                code=case.code,
                 started="2026-11-30T12:00:00+00:00",
                 seconds={"wall": random.random()},  # noqa: S311  (no secret)
             )

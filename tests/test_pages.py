@@ -10,12 +10,12 @@ import pytest
 
 from harness.cell import Options, Verdict
 from harness.cell._catalog import shipped
+from harness.cell._code import code_of
 from harness.cell._kinds import KINDS
 from harness.cell.outcome._expect import Expectation
 from harness.cell.outcome._observed import Observed, Outcome
 from harness.control import cli
 from harness.control.pages import fixes_page, kind_page, page_of, symptoms_page
-from harness.control.pages._code import code_of
 from harness.control.pages._measured import entry_lines
 from harness.control.stacks import Stack
 

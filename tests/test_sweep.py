@@ -111,6 +111,12 @@ def test_new_cases_are_measured_alone(checkout: Checkout) -> None:
     assert checkout.sweep("latest", "--again", "--case", some.name).status == Exit.OK
     assert checkout.ran() == [f"latest:{some.name}"]
     assert path.read_bytes() == whole
+    # What the case did when it was measured was something else.
+    stale = [dataclasses.replace(one, code="00000000") if one.case == some.name else one for one in seen.outcomes]
+    dataclasses.replace(seen, outcomes=tuple(stale)).write(path)
+    checkout.sweep("latest")
+    assert checkout.ran() == [f"latest:{some.name}"]
+    assert path.read_bytes() == whole
     # By another lock, nothing that is known holds.
     dataclasses.replace(seen, lock="older").write(path)
     checkout.sweep("latest")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness.cell._kinds import KINDS
@@ -89,6 +90,13 @@ class Case:
     @property
     def line(self) -> int:
         return self.function.__code__.co_firstlineno
+
+    @cached_property
+    def code(self) -> str:
+        """A digest of what it does: what was measured by another is no measurement of it."""
+        from harness.cell._code import digest_of
+
+        return digest_of(self)
 
     @property
     def summary(self) -> str:

@@ -16,9 +16,10 @@ from harness.cell._axes import add_axes, asked_axes
 from harness.cell._case import Case, MalformedCase
 from harness.cell._options import Options
 from harness.cell._patterns import nearest
-from harness.cell.outcome._observed import Observed, ObservedError, load_all
+from harness.cell.outcome._observed import Observed, ObservedError
 from harness.cell.outcome._verdict import Verdict
 from harness.control._exit import Exit, Usage, help_texts
+from harness.control._fresh import load_fresh
 from harness.control._matrix import add_folder, matrix_of
 from harness.control._shipped import select_cases
 from harness.control.bisect._find import Finder, Found
@@ -189,7 +190,7 @@ def _base(matrix: Matrix, name: str) -> Stack:
 
 def _observed(matrix: Matrix) -> Mapping[str, Observed]:
     try:
-        return load_all(matrix.folder / "observed")
+        return load_fresh(matrix.folder / "observed")
     except ObservedError as error:
         raise Usage(str(error)) from None
 

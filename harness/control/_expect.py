@@ -12,8 +12,9 @@ from typing import Any
 
 from harness.cell._catalog import shipped
 from harness.cell.outcome._expect import ExpectationError, Expectations, read_entries
-from harness.cell.outcome._observed import Observed, ObservedError, load_all
+from harness.cell.outcome._observed import Observed, ObservedError
 from harness.control._exit import Exit, Usage, help_texts
+from harness.control._fresh import load_fresh
 from harness.control._matrix import add_folder, folder_of
 from harness.control.expect import (
     Cause,
@@ -74,7 +75,7 @@ def _read(folder: Path) -> tuple[Mapping[str, Observed], Expectations, list[Caus
     faults += wrong
     observed: Mapping[str, Observed] = {}
     try:
-        observed = load_all(folder / "observed")
+        observed = load_fresh(folder / "observed")
     except ObservedError as error:
         faults += error.faults
     if faults:

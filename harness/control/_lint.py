@@ -12,6 +12,7 @@ from harness.cell._patterns import nearest
 from harness.cell.outcome._expect import Expectation, read_entries
 from harness.cell.outcome._observed import Observed, ObservedError, read_observed
 from harness.control._exit import Exit, Usage, help_texts
+from harness.control._fresh import fresh, stale_cases
 from harness.control._matrix import add_folder, folder_of
 from harness.control.expect import can_compare, entry_faults, few, gaps, gather, read_causes, unexplained
 from harness.control.locks import Lock, LockState, state_of
@@ -92,15 +93,24 @@ class _Lint:
             self.notes.append(f"without a solution, as their locks say: {', '.join(unsolvable)}")
 
     def _observed_faults(self) -> Iterator[str]:
+        stale: dict[str, list[str]] = {}
         for path in sorted((self._folder / "observed").glob("*.jsonl")):
             try:
                 found = read_observed(path)
             except ObservedError as error:
                 yield from error.faults
                 continue
-            self.observed[found.stack] = found
+            self.observed[found.stack] = fresh(found)
+            for case in stale_cases(found):
+                stale.setdefault(case, []).append(found.stack)
             yield from self._stack_faults(path, found)
             yield from (f"{path}:{line}: {fault}" for line, fault in _outcome_faults(found))
+        if stale:
+            stacks = [*dict.fromkeys(stack for some in stale.values() for stack in some)]
+            self.notes.append(
+                f"measured by other code than they have now, and so not at all: {few([*stale])}, on {few(stacks)}; "
+                "thawcheck sweep measures them again"
+            )
         missing = [name for name in self.locks if name not in self.observed]
         if missing:
             self.notes.append(f"not measured yet: {few(missing)}")

@@ -10,8 +10,9 @@ from typing import Any
 from harness.cell._catalog import shipped
 from harness.cell._kinds import KINDS
 from harness.cell.outcome._expect import ExpectationError, Expectations
-from harness.cell.outcome._observed import ObservedError, load_all
+from harness.cell.outcome._observed import ObservedError
 from harness.control._exit import Exit, Usage, help_texts
+from harness.control._fresh import load_fresh
 from harness.control._matrix import add_folder, matrix_of
 from harness.control.pages import FIXES, SYMPTOMS, fixes_page, kind_page, overview, page_of, symptoms_page
 from harness.control.stacks import Matrix
@@ -62,7 +63,7 @@ def execute(args: argparse.Namespace) -> Exit:
 def made(matrix: Matrix) -> Mapping[str, str]:
     """File name -> Markdown.  Raises Usage."""
     try:
-        observed = load_all(matrix.folder / "observed")
+        observed = load_fresh(matrix.folder / "observed")
         entries = Expectations.load(matrix.folder / "expected").entries
     except (ObservedError, ExpectationError) as error:
         raise Usage(str(error)) from None

@@ -15,8 +15,9 @@ from packaging.version import Version
 from harness.cell._case import Case
 from harness.cell._catalog import shipped
 from harness.cell._patterns import nearest
-from harness.cell.outcome._observed import Observed, ObservedError, load_all
+from harness.cell.outcome._observed import Observed, ObservedError
 from harness.control._exit import Exit, Usage, help_texts
+from harness.control._fresh import load_fresh
 from harness.control._matrix import add_folder, matrix_of
 from harness.control.stacks import Matrix, Stack
 
@@ -67,7 +68,7 @@ def execute(args: argparse.Namespace) -> Exit:
     cases = _cases_of(args.file or (), "--file")
     matrix = matrix_of(args)
     try:
-        observed = load_all(matrix.folder / "observed")
+        observed = load_fresh(matrix.folder / "observed")
     except ObservedError as error:
         raise Usage(str(error)) from None
     if args.update is None:

@@ -50,10 +50,13 @@ class Outcome:
     #: verdict -> parameters that have it; those that trained or stayed as meant are left out
     parameters: Mapping[Verdict, tuple[str, ...]] = field(default_factory=dict)
     failure: Failure | None = None
+    #: digest of the case's code that was measured; empty where that is not known
+    code: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = {
             "case": self.case,
+            **({"code": self.code} if self.code else {}),
             "verdict": str(self.verdict),
             "world": self.world,
             "variants": [one.id for one in self.variants],
@@ -81,6 +84,7 @@ class Outcome:
             plain["world"],
             {Verdict(verdict): tuple(names) for verdict, names in plain.get("parameters", {}).items()},
             Failure(failure["moment"], failure["type"], failure["message"]) if failure else None,
+            plain.get("code", ""),
         )
 
 
@@ -150,6 +154,7 @@ class Observed:
             ],
             versions=dict(self.versions),
             stack=self.stack,
+            code=outcome.code,
         )
 
     def key(self) -> dict[tuple[str, str], Outcome]:
@@ -275,7 +280,7 @@ def _is_version(text: str) -> bool:
 def _outcome_faults(plain: Mapping[str, Any]) -> Iterator[str]:
     if missing := [key for key in ("case", "verdict", "world", "variants") if key not in plain]:
         yield f"{', '.join(missing)} missing"
-    for key in ("case", "verdict"):
+    for key in ("case", "verdict", "code"):
         if not isinstance(plain.get(key, ""), str):
             yield f"{key} must be a text, found {_shown(plain[key])}"
     world = plain.get("world", 1)

@@ -106,6 +106,8 @@ class CaseRecord:
     versions: dict[str, str] = field(default_factory=dict)
     stack: str = ""
     harness: str = ""
+    #: a digest of the case's code
+    code: str = ""
     started: str = ""
     expected: dict[str, Any] | None = None
     as_expected: bool | None = None

@@ -99,6 +99,7 @@ def blank_record(request: Request, launcher: str) -> CaseRecord:
         launcher=launcher,
         versions=installed_versions(),
         harness=__version__,
+        code=request.case.code,
         started=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
     )
 

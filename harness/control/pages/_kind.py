@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from harness.cell._case import Case
 from harness.cell._catalog import shipped
+from harness.cell._code import code_of
 from harness.cell._kinds import CONTROL, KINDS
 from harness.cell.outcome._expect import Expectation
 from harness.cell.outcome._observed import Observed
 from harness.control.boundaries import check_fix
-from harness.control.pages._code import code_of
 from harness.control.pages._measured import agreement_in_words, entry_lines, measured_on, verdict_on
 from harness.control.stacks import Stack
 

@@ -14,6 +14,7 @@ from harness.cell.outcome._observed import Observed, ObservedError, read_observe
 from harness.cell.outcome._record import CaseRecord
 from harness.cell.outcome._verdict import Verdict
 from harness.cell.ranks._device import DEVICES
+from harness.control._fresh import fresh
 from harness.control.sweep._condense import condense
 
 __all__ = ["Extra", "SourceError", "Sources", "read_sources"]
@@ -73,7 +74,7 @@ def _read(path: Path) -> Iterator[tuple[Observed, Extra]]:
     if not first.strip():
         raise SourceError([f"{path}: is empty: no case has ended yet, or it was cut off"])
     if b'"observed"' in first:
-        yield read_observed(path), {}
+        yield fresh(read_observed(path)), {}
         return
     records = _records(path)
     by_stack: dict[str, list[CaseRecord]] = {}

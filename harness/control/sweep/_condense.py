@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from harness.cell._catalog import shipped
@@ -28,13 +29,17 @@ def condense(records: Iterable[CaseRecord], *, stack: str, lock: str) -> Observe
         if record.versions != found[0].versions or record.device != found[0].device:
             raise ValueError(f"{stack}: the results are of more than one set of versions")
         outcome = _outcome(record)
-        key = (outcome.case, outcome.verdict, outcome.world, tuple(outcome.parameters.items()), outcome.failure)
+        key = (
+            outcome.case,
+            outcome.code,
+            outcome.verdict,
+            outcome.world,
+            tuple(outcome.parameters.items()),
+            outcome.failure,
+        )
         first.setdefault(key, outcome)
         alike.setdefault(key, []).append(outcome.variants[0])
-    outcomes = [
-        Outcome(one.case, one.verdict, tuple(alike[key]), one.world, one.parameters, one.failure)
-        for key, one in first.items()
-    ]
+    outcomes = [dataclasses.replace(one, variants=tuple(alike[key])) for key, one in first.items()]
     return Observed(
         stack,
         found[0].harness,
@@ -65,4 +70,5 @@ def _outcome(record: CaseRecord) -> Outcome:
         if names and verdict not in (Verdict.TRAINS, Verdict.FROZEN):
             faults[verdict] = names
     failure = record.failure and Failure(record.failure.moment, record.failure.type, steady(record.failure.message))
-    return Outcome(record.case, record.verdict, (Options(**record.options),), record.world, faults, failure)
+    options = (Options(**record.options),)
+    return Outcome(record.case, record.verdict, options, record.world, faults, failure, record.code)

@@ -21,6 +21,7 @@ from harness.cell._catalog import shipped
 from harness.cell.outcome._observed import Observed, ObservedError, read_observed
 from harness.cell.outcome._record import CaseRecord
 from harness.cell.outcome._results import read_results
+from harness.control._fresh import fresh_outcomes
 from harness.control.locks import LockState, find_uv, state_of
 from harness.control.stacks import Matrix, Stack
 from harness.control.sweep._alone import NotMeasured, alone
@@ -217,7 +218,7 @@ class Measurer:
         wanted = {(case.name, options) for case in shipped() for options in case.variants}
         kept = [
             dataclasses.replace(one, variants=variants)
-            for one in known.outcomes
+            for one in fresh_outcomes(known)
             if one.case not in measured
             and (variants := tuple(each for each in one.variants if (one.case, each) in wanted))
         ]

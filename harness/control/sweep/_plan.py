@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from harness.cell._catalog import shipped
 from harness.cell.outcome._observed import Observed, ObservedError, read_observed
+from harness.control._fresh import fresh_outcomes
 from harness.control.locks import LockState, state_of
 from harness.control.stacks import Matrix, Stack
 
@@ -65,7 +66,7 @@ def cases_left(matrix: Matrix, stack: Stack, into: Path | None = None) -> list[s
         return [case.name for case in shipped()]
     if found.unsolvable:
         return []
-    there = found.key()
+    there = {(one.case, options.id) for one in fresh_outcomes(found) for options in one.variants}
     return [case.name for case in shipped() if any((case.name, one.id) not in there for one in case.variants)]
 
 
