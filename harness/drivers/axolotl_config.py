@@ -27,8 +27,8 @@ _HEAD = 64 << 20
 
 
 class Pattern:
-    """One entry of ``unfrozen_parameters`` as Axolotl 0.6.0 to 0.21.0 read it: matched from the start of a name, each
-    dot a literal one unless a plus follows, rows in brackets at the end.
+    """One entry of ``unfrozen_parameters`` as Axolotl 0.9.0 to 0.21.0 read it: matched from the start of a name, each
+    dot a literal one unless a plus follows (to 0.6.0 every dot is), rows in brackets at the end.
 
     :ivar name: what is matched against names.
     :ivar rows: start and end as written, where there are any.
