@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from fnmatch import fnmatchcase
+from importlib import metadata
 
 import driver_cases
 import pytest
 
 from harness.cell import Case, CaseRecord, Group, Hyper, Options, Verdict
 from harness.cell.ranks._launch import Outcome, Request, ZygoteLauncher, missing_libraries
+from harness.drivers.axolotl import absent
 
 _HEAD = "lm_head.weight"
 
@@ -168,7 +170,20 @@ def test_axolotls_train_is_not_run_without_its_dependencies(launcher: ZygoteLaun
     outcome = _outcome(launcher, case, case.variants[0])
     assert outcome.record.verdict is Verdict.NOT_RUN
     assert not outcome.malformed
-    assert "its train cannot be imported (ModuleNotFoundError: No module named " in outcome.record.headline
+    assert "but importing axolotl.cli.train fails (ModuleNotFoundError: No module named " in outcome.record.headline
+    assert "install a release that suits this stack, with its dependencies" in outcome.record.headline
+
+
+def test_no_axolotl_at_all_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", nowhere)
+
+    assert str(absent("axolotl.cli.train", ImportError("no"), "whole")) == (
+        "axolotl.cli.train cannot be imported, since axolotl is not installed (ImportError: no); "
+        "install a release that suits this stack, whole"
+    )
 
 
 def test_all_that_makes_no_sense_to_axolotl_is_told_at_once(launcher: ZygoteLauncher) -> None:

@@ -12,7 +12,7 @@ from harness.cell._case import LibraryMissing
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["freeze_layers_except"]
+__all__ = ["absent", "freeze_layers_except"]
 
 _MODULE = "axolotl.utils.freeze"
 
@@ -29,13 +29,18 @@ def freeze_layers_except(model: nn.Module, patterns: Sequence[str]) -> None:
     try:
         module = importlib.import_module(_MODULE)
     except Exception as error:  # a release that does not suit the stack fails on import in every way there is
-        raise LibraryMissing(_why(error)) from error
+        raise absent(_MODULE, error, "dependencies left out") from error
     module.freeze_layers_except(model, list(patterns))
 
 
-def _why(error: Exception) -> str:
+def absent(module: str, error: Exception, how: str) -> LibraryMissing:
+    """What to raise where a module of Axolotl cannot be imported.
+
+    :param how: a release that suits is to be installed.
+    """
     try:
-        found = f"axolotl {metadata.version('axolotl')} is installed, but importing {_MODULE} fails"
+        found = f"axolotl {metadata.version('axolotl')} is installed, but importing {module} fails"
     except metadata.PackageNotFoundError:
-        found = f"{_MODULE} cannot be imported, since axolotl is not installed"
-    return f"{found} ({type(error).__name__}: {error}); install a release that suits this stack, dependencies left out"
+        found = f"{module} cannot be imported, since axolotl is not installed"
+    why = f"{type(error).__name__}: {error}"
+    return LibraryMissing(f"{found} ({why}); install a release that suits this stack, {how}")

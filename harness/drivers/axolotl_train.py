@@ -21,15 +21,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from harness.cell._case import LibraryMissing, MalformedCase
+from harness.cell._case import MalformedCase
 from harness.cell._hyper import Group
 from harness.drivers._axolotl_files import write_files
 from harness.drivers._offline import offline
+from harness.drivers.axolotl import absent
 from harness.drivers.axolotl_config import config_faults
 from harness.drivers.disk import GATHER, weights_in
 
@@ -109,8 +109,7 @@ def train_with_axolotl(
         try:
             from harness.drivers._axolotl_steering import settings_for, train_as_the_command_does
         except Exception as error:  # a release that does not suit the stack fails on import in every way there is
-            found = f"axolotl {metadata.version('axolotl')}: its train cannot be imported"
-            raise LibraryMissing(f"{found} ({type(error).__name__}: {error})") from error
+            raise absent("axolotl.cli.train", error, "with its dependencies") from error
 
         def write(reference: Any) -> Any:
             config = {**_config(run, unfrozen, steps), **settings_for(run), **settings}
