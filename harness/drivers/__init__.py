@@ -31,8 +31,11 @@ def train(run: Run, **script: Any) -> None:
 
     :param script: the fields of :class:`Script`; ``wrap`` is for cases that heed no other.
     """
+    from harness.drivers._releases import that_hold
     from harness.drivers.dress import dress
 
     run.heed("driver")
+    for difference in that_hold(run.options):
+        run.note(difference)
     drive: Driver = importlib.import_module(_MODULES[run.options.driver]).train
     drive(run, Script(**{"wrap": dress(run), **script}))

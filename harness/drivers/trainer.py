@@ -4,20 +4,16 @@ Arguments (before the model under ``zero.Init``), model, freezing, Trainer, ``tr
 creates the engine inside the last, and ``on_train_begin`` is the first moment after it.
 
 What the Trainer does otherwise than a plain loop, and a case may be surprised by (transformers
-5.16.1, accelerate 1.15.0, DeepSpeed 0.19.8; older ones where named):
+5.16.1, accelerate 1.15.0, DeepSpeed 0.19.8):
 
 - Its optimizer gets the parameters that are trainable just before the engine, in two groups, the
   second without weight decay.  So what is unfrozen later is in none, at stage 0 either.
 - It sums a causal model's loss over tokens and divides by their number on all ranks and in all
   micro-batches of the step, then multiplies by the number of ranks (in place), and tells
-  DeepSpeed not to divide by the number of micro-batches.  Older releases count the tokens of one
-  rank (4.53.3), let DeepSpeed divide once more (4.48.3), or take the mean that the model gave
-  (4.44.2).  The observer follows all of that.
-- Before 5.1.0 its learning-rate scheduler is made for its own two groups, of which DeepSpeed drops
-  an empty one; a torch that compares the numbers (2.13.0 does, 2.2.2 does not) then raises at the
-  first step.  So it is with ``lm_head`` alone: nothing that trains is without weight decay.
-- 5.1.0 makes no engine unless the DeepSpeed JSON has an ``optimizer`` or a ``scheduler``: it calls
-  ``accelerator.prepare`` for a ``DummyScheduler`` alone (trainer.py; 5.0.0 and 5.2.0 do not).
+  DeepSpeed not to divide by the number of micro-batches.  The observer follows that, and what older
+  releases do instead.
+
+What single releases do otherwise is in :mod:`harness.drivers._releases`.
 """
 
 from __future__ import annotations
