@@ -20,10 +20,11 @@ from harness.cell import (
     grid,
     unfreeze,
 )
-from harness.cell.models import tiny_llama
+from harness.cell.models import mlp, tiny_llama
 from harness.drivers._axolotl_files import write_texts, write_tokenizer
 from harness.drivers._offline import offline
 from harness.drivers.axolotl import freeze_layers_except
+from harness.drivers.axolotl_past import checked_ranges, first_loop, unchecked_ranges
 from harness.drivers.axolotl_train import NEEDS, train_with_axolotl
 from harness.drivers.pretrained import as_told
 from harness.drivers.trainer import _arguments, at_step_begin, at_train_begin, train_with_trainer
@@ -228,3 +229,37 @@ def asks_for_nonsense_of_axolotl(run: Run) -> None:
     train_with_axolotl(
         run, ["a"], intent="*", steps=0, hyper=Hyper(optimizer="SGD"), settings={"deepspeed": {"stage": 1}}
     )
+@case(kind="CONTROL", variants=[Options(model="mlp", stage=0)], needs=("axolotl",))
+def remakes_axolotl(run: Run) -> None:
+    """Ours of a time before packages and that of a package, on a model that is whole: flags and gradients are equal."""
+    for patterns in (
+        ["^head.weight$[2:5]"],
+        ["^head.weight$[5:]", "layers.2."],
+        ["^head.weight$[:2]", "^head.weight$[4:6]", "^head.bias$"],
+        ["layers.1.weight", "ayers.2."],
+    ):
+        seen = []
+        for freeze in (freeze_layers_except, checked_ranges, unchecked_ranges):
+            model = run.bystander(mlp, under="plain")
+            freeze(model, patterns)
+            model(**mlp.batch(_generator())).backward()
+            flags = {name: one.requires_grad for name, one in model.named_parameters()}
+            seen.append((flags, {name: one.grad for name, one in model.named_parameters() if one.grad is not None}))
+        (flags, grads), *others = seen
+        assert any(flags.values())
+        for their_flags, their_grads in others:
+            assert flags == their_flags, patterns
+            assert {*grads} == {*their_grads}, patterns
+            assert all(grads[name].equal(one) for name, one in their_grads.items()), patterns
+        plain = run.bystander(mlp, under="plain")
+        first_loop(plain, [one.partition("[")[0] for one in patterns])
+        assert flags == {name: one.requires_grad for name, one in plain.named_parameters()}, patterns
+    model = run.model()
+    run.train(run.engine(model), intent="*")
+
+
+def _generator() -> torch.Generator:
+    """The same micro-batch for each."""
+    import torch
+
+    return torch.Generator().manual_seed(1)

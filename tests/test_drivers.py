@@ -146,6 +146,12 @@ def test_axolotl_takes_a_partition_for_an_empty_parameter(launcher: ZygoteLaunch
     assert record.failure.message == "invalid unfreeze range: start=32, end=0"
 
 
+def test_axolotl_of_the_past_is_remade_as_it_was(launcher: ZygoteLauncher) -> None:
+    case = driver_cases.remakes_axolotl
+    record = _outcome(launcher, case, case.variants[0]).record
+    assert record.verdict is Verdict.TRAINS, record.headline
+
+
 def test_axolotl_that_cannot_be_imported_is_no_finding(launcher: ZygoteLauncher) -> None:
     case = driver_cases.axolotl_cannot_be_imported
     outcome = _outcome(launcher, case, case.variants[0])
