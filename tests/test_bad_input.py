@@ -257,7 +257,7 @@ def test_a_case_that_cannot_be_declared_is_told_all_its_faults(
         "case undeclarable in undeclarable: "
         "kind 'Z' is not one of A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P, Q, CONTROL; "
         "world must be a positive number of ranks, found 0; deadline must be positive seconds, found -1.0; "
-        "no model is called 'tiny_lama'; did you mean 'tiny_llama' or 'tied_llama'?; "
+        "no model is called 'tiny_lama'; did you mean 'tiny_llama' or 'tied_llama' or 'llama'?; "
         "no init is called 'zero-init'; did you mean 'zero_init'?; "
         "no persistence is called 'none'; there is: default, zero; "
         "no precision is called 'fp8'; did you mean 'fp32'?; "
