@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -24,6 +25,7 @@ from harness.cell.outcome._observed import Observed, Outcome
 from harness.cell.outcome._record import ParameterVerdict
 from harness.cell.outcome._results import as_line
 from harness.cell.outcome._verdict import PRECEDENCE
+from harness.control import cli
 from harness.control.cli import main
 from harness.control.report._boundary import where_text
 from harness.control.report._drivers import drivers_of
@@ -227,6 +229,19 @@ def test_every_real_verdict_can_be_written_and_fits(tmp_path: Path, capsys: Capt
     ET.parse(shapes["junit"])  # noqa: S314  # our own
     files = [path for path in (tmp_path / "site").rglob("*") if path.is_file()]
     assert len([path for path in files if path.parent.name == "case"]) == 2 * made["summary"]["cases"]
+
+
+def test_where_nothing_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "some", observed("latest", versions={}, unsolvable="no wheel"))
+    assert report(capsys, "some").splitlines()[0] == "1 stack, 0 cases, 0 verdicts, measured 2026-11-30"
+    made = json.loads(report(capsys, "some", "--json", "-"))
+    jsonschema.validate(made, json.loads(schema()))
+    assert made["outcomes"] == []
+    assert "nothing measured" in report(capsys, "some", "--badge", "-")
+    assert "UNSOLVABLE: no wheel" in report(capsys, "some", "--junit", "-")
+    assert "**nothing measured**" in report(capsys, "some", "--markdown", "-")
+    assert main(["report", "some", "--site", "site"]) == 0
 
 
 # -- results files -----------------------------------------------------------------------------
@@ -490,3 +505,30 @@ def test_variants_in_words() -> None:
     assert where_text(tuple(one for one in every if one.model == "mlp"), every) == "mlp"
     assert where_text(tuple(one for one in some[3] if one.init == "zero_init"), every) == "zero.Init"
     assert where_text(every[:1], every) == "tiny_llama-z0"
+
+
+# -- what is written about it --------------------------------------------------------------------
+
+
+def test_every_command_of_the_documentation_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It parses, and names stacks and cases that there are."""
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("docs/atlas.md", "README.md")]
+    lines = [line for text in texts for line in re.findall(r"^\$ (.*\b(?:report|diff) .*)$", text, re.MULTILINE)]
+    assert len(lines) >= 12
+    monkeypatch.chdir(ROOT)
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        words = words[words.index("--") + 1 :] if words[0] == "./toxw" else words[1:]
+        args = cli._parser().parse_args(words)
+        for name in getattr(args, "stack", None) or ():
+            assert (ROOT / "matrix" / "observed" / f"{name}.jsonl").is_file()
+        for name in getattr(args, "case", None) or ():
+            assert find(name)
+        for name in {getattr(args, "a", "latest"), getattr(args, "b", "latest")}:
+            path = re.fullmatch(r"\d{4}-\d\d-\d\d|observed|.*/.*|.*\.jsonl", name)
+            assert path or (ROOT / "matrix" / "observed" / f"{name}.jsonl").is_file(), name
+
+
+def test_the_documentation_shows_every_symbol() -> None:
+    text = (ROOT / "docs" / "atlas.md").read_text(encoding="utf-8")
+    assert {LOOKS[one].symbol for one in SHOWN if LOOKS[one].family != "none"} <= {*re.findall(r"`(.)`", text)}

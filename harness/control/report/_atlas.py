@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
 
 from harness.cell._options import Options
 from harness.cell.outcome._expect import Expectations, differences
 from harness.cell.outcome._observed import Outcome
-from harness.cell.outcome._verdict import Verdict
 from harness.control.report._columns import Column, columns_of
 from harness.control.report._rows import Row, rows_for
 from harness.control.report._sources import Sources
@@ -51,6 +50,13 @@ class Atlas:
         names = {name for column in self.columns for name in column.versions}
         return [*(name for name in _FIRST if name in names), *sorted(names - {*_FIRST})]
 
+    @cached_property
+    def by_case(self) -> Mapping[str, list[Cell]]:
+        found: dict[str, list[Cell]] = {}
+        for (name, _), cell in self.cells.items():
+            found.setdefault(name, []).append(cell)
+        return found
+
     def variants(self, row: Row, column: Column) -> Iterator[tuple[Options, Outcome, str]]:
         """What each did, and how that differs from what is expected."""
         cell = self.cells.get((row.name, column.key))
@@ -75,16 +81,25 @@ def make_atlas(sources: Sources, stacks: Mapping[str, Stack], expectations: Expe
             for options in outcome.variants:
                 seen.setdefault(outcome.case, {})[options] = None
                 into[options.id] = outcome
-                if expectations is not None and (told := _surprise(column, outcome, options, expectations)):
-                    surprises.setdefault(place, {})[options.id] = told
+            if expectations is not None and (found := dict(_surprises(column, outcome, expectations))):
+                surprises.setdefault(place, {}).update(found)
     rows = rows_for(seen, {name: list(some) for name, some in seen.items()})
     cells = {place: Cell(some, surprises.get(place, {})) for place, some in outcomes.items()}
     return Atlas(columns, rows, cells, expectations is not None)
 
 
-def _surprise(column: Column, outcome: Outcome, options: Options, expectations: Expectations) -> str:
-    record = column.observed.record(outcome, options)
-    entry = expectations.of(record)
-    if entry.verdict is Verdict.TRAINS and outcome.verdict is Verdict.TRAINS and not outcome.parameters:
-        return ""
-    return "; ".join(differences(record, entry))
+def _surprises(column: Column, outcome: Outcome, expectations: Expectations) -> Iterator[tuple[str, str]]:
+    """Variant, and how it differs from what is expected."""
+    # One record for all variants, and one comparison with each entry: there are very many variants.
+    record = column.observed.record(outcome, outcome.variants[0])
+    told: dict[int, str] = {}
+    for options in outcome.variants:
+        record.options, record.id = _settings(options), f"{outcome.case}[{options.id}]"
+        entry = expectations.of(record)
+        if id(entry) not in told:
+            told[id(entry)] = "; ".join(differences(record, entry))
+        if text := told[id(entry)]:
+            yield options.id, text
+
+
+_settings: Final = cache(Options.as_dict)

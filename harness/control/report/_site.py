@@ -174,7 +174,7 @@ class _Pages:
                 figures.append({"title": axis.title, "svg": picture(axis, bands, f"axis{place}")})
             elif bands:
                 steady.append((axis.title, _steady(bands[0], axis)))
-        cells = [cell for (name, _), cell in self._atlas.cells.items() if name == row.name]
+        cells = self._atlas.by_case[row.name]
         verdicts = [outcome.verdict for cell in cells for outcome in cell.outcomes.values()]
         trains = sum(one is Verdict.TRAINS for one in verdicts)
         measured = (
