@@ -28,12 +28,14 @@ from harness.cell.outcome._verdict import PRECEDENCE
 from harness.control import cli
 from harness.control.cli import main
 from harness.control.report._boundary import where_text
+from harness.control.report._columns import columns_of
 from harness.control.report._drivers import drivers_of
 from harness.control.report._encode import _runs
 from harness.control.report._fit import LIMITS, fitted
 from harness.control.report._json import VERSION, schema
 from harness.control.report._look import LOOKS, SHOWN
 from harness.control.report._plain import for_markdown, for_terminal, for_xml, in_code
+from harness.control.stacks import load_matrix
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 NAIVE: Final = "unfreeze_more_after_engine"
@@ -496,6 +498,21 @@ def test_every_driver_is_told_from_the_others() -> None:
     assert {one for case in shipped() for one in drivers_of(case)} <= known
 
 
+def test_groups_of_stacks_have_names() -> None:
+    stacks = load_matrix(ROOT / "matrix").stacks
+    names = ["latest", "ds-0.19.8", "ds-0.14.4", "ds-0.19.8-torch-2.2.2", "era-2026q3", "tf-5.0.0", "not-in-the-matrix"]
+    columns = columns_of([observed(name) for name in names], [{}] * len(names), stacks)
+    assert [(column.group, column.label) for column in columns] == [
+        ("Named", "not-in-the-matrix"),
+        ("Named", "latest"),
+        ("DeepSpeed", "0.14.4"),
+        ("DeepSpeed", "0.19.8"),
+        ("DeepSpeed on torch 2.2.2", "0.19.8"),
+        ("transformers", "5.0.0"),
+        ("Eras", "2026q3"),
+    ]
+
+
 def test_variants_in_words() -> None:
     every = find(NAIVE).variants
     some = {stage: tuple(one for one in every if one.stage == stage) for stage in range(4)}
@@ -523,7 +540,7 @@ def test_every_command_of_the_documentation_is_one(monkeypatch: pytest.MonkeyPat
         for name in getattr(args, "stack", None) or ():
             assert (ROOT / "matrix" / "observed" / f"{name}.jsonl").is_file()
         for name in getattr(args, "case", None) or ():
-            assert find(name)
+            assert find(name).name == name
         for name in {getattr(args, "a", "latest"), getattr(args, "b", "latest")}:
             path = re.fullmatch(r"\d{4}-\d\d-\d\d|observed|.*/.*|.*\.jsonl", name)
             assert path or (ROOT / "matrix" / "observed" / f"{name}.jsonl").is_file(), name

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
@@ -47,7 +47,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def open_page(browser: Browser, site: Path, request: pytest.FixtureRequest) -> Iterator[Open]:
     """Opens a page of the site from disk; indirectly parametrized, at another size or in the dark."""
-    size, scheme = getattr(request, "param", ("desktop", "light"))
+    look: tuple[str, Literal["light", "dark"]] = getattr(request, "param", ("desktop", "light"))
+    size, scheme = look
     width, height = SIZES[size]
     hand = size == "phone"
     context = browser.new_context(

@@ -24,8 +24,7 @@ def shown(page: Page) -> list[str]:
 
 
 def heads(page: Page) -> list[str]:
-    names = page.locator("#grid tr.stacks a").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
-    return [*map(str, names)]
+    return [str(one.get_attribute("aria-label")) for one in page.locator("#grid tr.stacks a").all()]
 
 
 def row(page: Page, case: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ def _column(one: Observed, extra: Extra, key: str, stack: Stack | None) -> Colum
     template = stack.name.replace(stack.at, "*")
     tail = template.partition("*")[2]
     title = _TITLES.get(stack.moves, stack.moves)
-    group = f"{title} ({template})" if tail else title
+    held = re.fullmatch(r"-([a-z]+)-(.+)", tail)
+    group = f"{title} on {held[1]} {held[2]}" if held else f"{title} ({template})" if tail else title
     label = stack.at + key.removeprefix(one.stack)
     return Column(key, label, group, one, extra, stack.description, stack.moves)
 
