@@ -142,6 +142,7 @@ def test_at_a_terminal_it_has_colours_and_symbols(here: Path) -> None:
     assert done.returncode == 0
     assert "\x1b[31m= 2 NO_UPDATE" in text
     assert "\x1b[32m✓ 2 TRAINS" in text
+    assert "\x1b[31m=2\x1b" in text
 
 
 # -- the other shapes --------------------------------------------------------------------------

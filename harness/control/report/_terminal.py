@@ -20,6 +20,9 @@ __all__ = ["terminal"]
 #: Of those that are not as expected; `--json` has all.
 _SHOWN: Final = 40
 
+#: How a count of a verdict is written; without a space it is never broken.
+_WHOLE, _LEGEND, _SHORT = "{count} {word}", "{symbol} {count} {word}", "{symbol}{count}"
+
 
 def terminal(atlas: Atlas, by: str, file: IO[str]) -> str:
     """What to print to ``file``, which may be a terminal or not."""
@@ -34,19 +37,20 @@ def terminal(atlas: Atlas, by: str, file: IO[str]) -> str:
     )
     plain = not probe.is_terminal
     console.print(Text(summary(atlas), style="bold"))
-    console.print(_verdicts(total(atlas), plain=plain))
+    # With words even there where the lines of the table have symbols alone: it is their legend.
+    console.print(_verdicts(total(atlas), _WHOLE if plain else _LEGEND))
     table = Table(box=None if plain else box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
     table.add_column(by, overflow="fold")
     if by != "case":
         table.add_column("", overflow="fold")
-    table.add_column("verdicts", overflow="fold", ratio=None)
+    table.add_column("verdicts", overflow="fold")
     if atlas.judged:
         table.add_column("not as expected", justify="right")
     for one in tallies(atlas, by):
         cells: list[Text] = [Text(for_terminal(one.name))]
         if by != "case":
             cells.append(Text(for_terminal(one.about), style="dim"))
-        cells.append(_verdicts(one, plain=plain))
+        cells.append(_verdicts(one, _WHOLE if plain else _SHORT))
         if atlas.judged:
             cells.append(Text(f"{one.surprises:,}" if one.surprises else "-", style="bold" if one.surprises else "dim"))
         table.add_row(*cells)
@@ -56,14 +60,14 @@ def terminal(atlas: Atlas, by: str, file: IO[str]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in kept.getvalue().splitlines())
 
 
-def _verdicts(one: Tally, *, plain: bool) -> Text:
+def _verdicts(one: Tally, shape: str) -> Text:
     """Worst first."""
     made = Text()
     for verdict, count in one.counts.items():
         if made:
-            made.append(", " if plain else "  ")
-        symbol = "" if plain else f"{LOOKS[verdict].symbol} "
-        made.append(f"{symbol}{count:,} {verdict}", style=LOOKS[verdict].terminal)
+            made.append(", " if shape == _WHOLE else "  ")
+        text = shape.format(symbol=LOOKS[verdict].symbol, count=f"{count:,}", word=verdict)
+        made.append(text, style=LOOKS[verdict].terminal)
     return made or Text("-", style="dim")
 
 
