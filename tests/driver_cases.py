@@ -229,6 +229,8 @@ def asks_for_nonsense_of_axolotl(run: Run) -> None:
     train_with_axolotl(
         run, ["a"], intent="*", steps=0, hyper=Hyper(optimizer="SGD"), settings={"deepspeed": {"stage": 1}}
     )
+
+
 @case(kind="CONTROL", variants=[Options(model="mlp", stage=0)], needs=("axolotl",))
 def remakes_axolotl(run: Run) -> None:
     """Ours of a time before packages and that of a package, on a model that is whole: flags and gradients are equal."""
