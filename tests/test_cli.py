@@ -22,6 +22,8 @@ from harness.cell.outcome._results import read_results
 from harness.control._exit import EXITS, Exit
 from harness.control.cli import main
 
+OBSERVED: Final = Path(__file__).parents[1] / "matrix" / "observed" / "latest.jsonl"
+
 #: On stand-ins, which can do all but train.
 QUICK: Final = """\
 import time
@@ -112,7 +114,13 @@ def test_help_is_there_and_says_what_the_status_means(words: list[str], capsys: 
 
 @pytest.mark.parametrize(
     ("command", "statuses"),
-    [("sweep", ["0", "2", "3", "130"]), ("discover", ["0", "2", "3", "130"]), ("table", ["0", "1", "2", "3", "130"])],
+    [
+        ("sweep", ["0", "2", "3", "130"]),
+        ("discover", ["0", "2", "3", "130"]),
+        ("table", ["0", "1", "2", "3", "130"]),
+        ("report", ["0", "2", "3", "130"]),
+        ("diff", ["0", "1", "2", "3", "130"]),
+    ],
 )
 def test_help_of_what_judges_nothing_speaks_of_no_verdict(
     command: str, statuses: list[str], capsys: pytest.CaptureFixture[str]
@@ -176,11 +184,12 @@ def test_an_unknown_kind_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> Non
     assert err == f"thawcheck: --kind: no kind is called 'c'; there is: {kinds}\n"
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+@pytest.mark.parametrize("words", [["cases"], ["report", str(OBSERVED)]])
+def test_a_reader_that_has_seen_enough_is_no_error(words: list[str]) -> None:
     """``thawcheck cases | head -0``"""
     environ = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     pipe = subprocess.PIPE
-    with subprocess.Popen([*command(), "cases"], stdout=pipe, stderr=pipe, env=environ) as process:
+    with subprocess.Popen([*command(), *words], stdout=pipe, stderr=pipe, env=environ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

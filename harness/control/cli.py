@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, e.g. `head`, has seen enough
         # What is still buffered goes nowhere; else Python would complain when it leaves.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if args.execute in (_cases.execute, _stacks.execute):
+        if args.execute in (_cases.execute, _report.execute, _stacks.execute):
             return Exit.OK
         # Never 0 where verdicts were asked for and may not have been given.
         print("thawcheck: whoever read the output went away before its end", file=sys.stderr)
