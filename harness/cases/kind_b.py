@@ -9,6 +9,8 @@ from harness.drivers.adapters import lora
 from harness.drivers.trainer import train_with_trainer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harness.cell._run import Run
 
 _STAGE_3 = [Options(model="mlp"), Options(model="mlp", init="zero_init")]
@@ -168,6 +170,77 @@ def schedule_made_by_the_engine(run: Run) -> None:
     trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
     engine = run.engine(model, client_optimizer=run.hyper.torch(trained, empty=True))
     run.train(engine, intent=run.part("block"), steps=3)
+
+
+@case(
+    kind="B",
+    recipe="a schedule of torch's made for the engine's optimizer",
+    moment="after the engine",
+    happens="Stages 1 to 3 raise at once: DeepSpeed's optimizers are none of torch's, and torch makes schedules for its "
+    "own alone. At stage 0 the engine's optimizer is torch's, and it works.",
+    instead="make the schedule for the optimizer inside, `engine.optimizer.optimizer`, and step it after `engine.step()`.",
+    cure="schedule_after_engine_of_the_optimizer_inside",
+    variants=[Options(model="mlp", stage=stage) for stage in (0, 2, 3)],
+)
+def schedule_after_engine(run: Run) -> None:
+    """``LambdaLR(engine.optimizer, ...)``, as it is written in plain PyTorch.
+
+    ``LRScheduler.__init__`` in torch/optim/lr_scheduler.py (2.13.0) asks for an instance of ``Optimizer``; those of
+    ``deepspeed/runtime/zero/stage3.py`` and ``stage_1_and_2.py`` (0.19.8) hold one, and are ``ZeROOptimizer``.
+    """
+    _train_with_schedule_after_engine(run, lambda engine: engine.optimizer)
+
+
+@case(
+    kind="CONTROL",
+    recipe="a schedule of torch's made for the optimizer inside the engine's",
+    moment="after the engine",
+    happens="Trains by the schedule: the groups of the optimizer inside are those that ZeRO steps with.",
+    variants=[Options(model="mlp", stage=stage) for stage in (2, 3)],
+)
+def schedule_after_engine_of_the_optimizer_inside(run: Run) -> None:
+    """``LambdaLR(engine.optimizer.optimizer, ...)``, stepped by the loop."""
+    _train_with_schedule_after_engine(run, lambda engine: engine.optimizer.optimizer)
+
+
+def _train_with_schedule_after_engine(run: Run, optimizer_of: Callable[[Any], Any]) -> None:
+    from torch.optim.lr_scheduler import LambdaLR
+
+    model = run.model()
+    freeze_except(model, run.part("block"))
+    engine = run.engine(model)
+    schedule = LambdaLR(optimizer_of(engine), _halving)
+    run.hyper = Hyper(schedule=_halving)
+    for _ in range(3):
+        run.train(engine, intent=run.part("block"), steps=1)
+        schedule.step()
+
+
+@case(
+    kind="B",
+    refs=["deepspeedai/DeepSpeed#8171", "deepspeedai/DeepSpeed#7360", "deepspeedai/DeepSpeed#7303"],
+    fixes=[Fix("deepspeed", "0.19.4", "deepspeedai/DeepSpeed#8171")],
+    recipe="groups with rates of their own, and a scheduler in the JSON without a `warmup_max_lr`",
+    moment="before the engine",
+    happens="Trains from DeepSpeed 0.19.4 on, each group at its own rate. From 0.17.2 to 0.19.3 all groups warm up to "
+    "the rate of the first, silently and at every stage; before, to 0.001, whatever the optimizer was given.",
+    instead="give the scheduler one rate for each group.",
+    cure="json_schedule_with_a_rate_for_each_group",
+    variants=[Options(model="mlp", stage=stage) for stage in (0, 3)],
+)
+def json_schedule_without_a_rate(run: Run) -> None:
+    """``WarmupLR`` is told where to start and not where to end; two groups have rates a hundred times apart.
+
+    ``WarmupLR.__init__`` in ``deepspeed/runtime/lr_schedules.py`` takes the groups' rates for what is not given: the
+    first group's alone (read in 0.17.2 and 0.19.3), or each its own (0.19.4, 0.19.8). Until 0.17.1 it had a default of
+    0.001 (0.16.5).
+    """
+    model = run.model()
+    freeze_except(model, (*run.part("block"), *run.part("head")))
+    warmup = {"warmup_min_lr": [1e-2, 1e-4], "warmup_num_steps": 2}
+    hyper = Hyper(split=(Group(run.part("head"), lr=1e-4),))
+    engine = run.engine(model, hyper=hyper, scheduler={"type": "WarmupLR", "params": warmup})
+    run.train(engine, intent=(*run.part("block"), *run.part("head")), steps=3)
 
 
 @case(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Hyper, Options, case, freeze_all_then_unfreeze, freeze_except, unfreeze
+from harness.cell import Group, Hyper, Options, case, freeze_all_then_unfreeze, freeze_except, unfreeze
 from harness.cell._memory import optimizer_elements
 from harness.drivers.trainer import at_step_begin, train_with_trainer
 
@@ -16,6 +16,15 @@ _STAGES = [*(Options(model="mlp", stage=stage) for stage in (0, 2)), Options(mod
 
 _SGD = Hyper(optimizer="SGD", lr=0.1, weight_decay=0.0)
 
+_NEW_ENGINE_WORKS = (
+    "create a new engine after unfreezing; at stage 3 that wants DeepSpeed 0.15.3 or newer, and before it a model built "
+    "anew from saved weights (`other_part_from_weights`)."
+)
+_NEW_ENGINE_EACH = (
+    "create a new engine for each block; at stage 3 that wants DeepSpeed 0.15.3 or newer, and before it a model built "
+    "anew from saved weights (`other_part_from_weights`)."
+)
+
 
 @case(
     kind="CONTROL",
@@ -24,7 +33,12 @@ _SGD = Hyper(optimizer="SGD", lr=0.1, weight_decay=0.0)
     moment="between two engines",
     happens="Trains: one block, then another, each under an engine of its own, and optimizer memory for one at a time. "
     "Before DeepSpeed 0.15.3, stage 3 fails in the second engine's backward.",
-    variants=[*(Options(model="mlp", stage=stage) for stage in (0, 1, 2)), *_STAGE_3],
+    variants=[
+        *(Options(model="mlp", stage=stage) for stage in (0, 1, 2)),
+        *_STAGE_3,
+        Options(model="mlp", offload="cpu"),
+        Options(model="mlp", stage=2, offload="cpu"),
+    ],
 )
 def new_engine_per_block(run: Run) -> None:
     """Block-wise training: train one block, give the engine up, freeze it, train the next.
@@ -48,11 +62,15 @@ def new_engine_per_block(run: Run) -> None:
     refs=["deepspeedai/DeepSpeed#1767"],
     recipe="a new engine after unfreezing, SGD",
     moment="between two engines",
-    happens="Trains: the head alone at first, then the head and a block. SGD has no state that could be lost between.",
-    variants=_STAGES,
+    happens="Trains: the head alone at first, then the head and a block. SGD has no state that could be lost between. "
+    "Before DeepSpeed 0.15.3, stage 3 fails in the second engine's backward.",
+    variants=[*_STAGES, Options(model="mlp", stage=1), Options(model="mlp", stage=2, precision="bf16")],
 )
 def new_engine_after_unfreezing(run: Run) -> None:
-    """Gradual unfreezing with a new engine for each stage of it."""
+    """Gradual unfreezing with a new engine for each stage of it.
+
+    What stands in the way before 0.15.3 is told in ``new_engine_per_block``.
+    """
     _unfreeze_more_with_a_new_engine(run, _SGD)
 
 
@@ -62,12 +80,14 @@ def new_engine_after_unfreezing(run: Run) -> None:
     moment="between two engines",
     happens="All of it trains, but what trained before takes other steps than it would have: the new engine's Adam "
     "starts from nothing, at any stage.",
-    instead="accept it, as after a warm restart, or use an optimizer without state.",
-    cure="new_engine_after_unfreezing",
+    instead="keep one engine: what will be unfrozen has a group of its own, is trainable when the engine is made and "
+    "frozen by its flag until its turn, and then the step count of its group is set back. Or accept it, as after a warm "
+    "restart.",
+    cure="freeze_then_thaw_with_steps_set_back",
     variants=[Options(model="mlp", stage=2), *_STAGE_3],
 )
 def new_engine_forgets(run: Run) -> None:
-    """As with SGD; Adam's moments and step count stay behind in the old engine.
+    """The head trains, then the head and a block; Adam's moments and step count stay behind in the old engine.
 
     ``_configure_basic_optimizer`` in ``deepspeed/runtime/engine.py`` (0.19.8) makes a new optimizer for each engine.
     """
@@ -101,7 +121,7 @@ def _rotate(run: Run, hyper: Hyper) -> None:
     moment="after the engine, AdamW",
     happens="Each block trains when its turn comes, but a later one by steps of a wrong size, and all others go on "
     "moving by decay and momentum. At stage 0 it works.",
-    instead="create a new engine for each block.",
+    instead=_NEW_ENGINE_EACH,
     cure="new_engine_per_block",
     variants=_STAGES,
 )
@@ -120,11 +140,32 @@ def rotate_blocks_by_flags(run: Run) -> None:
     refs=["axolotl-ai-cloud/axolotl#1469"],
     recipe="block rotation by flags, all trainable at first",
     moment="after the engine, SGD without decay and momentum",
-    happens="Trains, one block after the other, and the rest stays put. Optimizer memory for all is still held.",
+    happens="Trains without offload, one block after the other, and the rest stays put. Optimizer memory for all is "
+    "still held. With the optimizer offloaded, what was frozen moves (`rotate_blocks_by_flags_offloaded`).",
     variants=_STAGES,
 )
 def rotate_blocks_by_flags_sgd(run: Run) -> None:
-    """As with AdamW, with an optimizer that keeps nothing and moves nothing by itself."""
+    """One block trains at a time, by an optimizer that keeps nothing and moves nothing by itself."""
+    _rotate(run, _SGD)
+
+
+@case(
+    kind="C",
+    refs=["hiyouga/LlamaFactory#3103"],
+    recipe="block rotation by flags, all trainable at first, optimizer offloaded",
+    moment="after the engine, SGD without decay and momentum",
+    happens="Each block trains when its turn comes, and the one before it goes on by the last gradient that it had, the "
+    "same one at every step.",
+    instead=_NEW_ENGINE_EACH,
+    cure="new_engine_per_block",
+    variants=[Options(model="mlp", stage=stage, offload="cpu") for stage in (2, 3)],
+)
+def rotate_blocks_by_flags_offloaded(run: Run) -> None:
+    """LISA with ``offload_optimizer``, by an optimizer with which nothing frozen moves without offload.
+
+    Gradients lie in one buffer on CPU, into which backward writes those of what it reaches and nothing else: see
+    ``freeze_after_steps_offloaded`` (``deepspeed/runtime/zero/stage3.py`` and ``stage_1_and_2.py``, 0.19.8).
+    """
     _rotate(run, _SGD)
 
 
@@ -135,7 +176,7 @@ def rotate_blocks_by_flags_sgd(run: Run) -> None:
     moment="on_step_begin (after the engine)",
     happens="As in a plain loop: a later block trains by steps of a wrong size, and all others go on moving by decay "
     "and momentum. At stage 0 it works.",
-    instead="create a new engine for each block.",
+    instead=_NEW_ENGINE_EACH,
     cure="new_engine_per_block",
     variants=[*(Options(stage=stage) for stage in (0, 2, 3))],
     needs=("transformers", "accelerate"),
@@ -159,8 +200,9 @@ def trainer_callback_rotates_blocks(run: Run) -> None:
     moment="after the engine",
     happens="The thawed block trains, but its first steps are too small, by a third after two steps: Adam has counted "
     "the steps in which it was frozen. Stage 0 counts for each parameter alone, as plain PyTorch does.",
-    instead="create a new engine for each block, or use an optimizer that does not count.",
-    cure="freeze_then_thaw_after_engine_sgd",
+    instead="give the block a group of its own, and set the step count of that group back when it is thawed; or use an "
+    "optimizer that does not count.",
+    cure="freeze_then_thaw_with_steps_set_back",
     variants=[*_STAGES, Options(model="mlp", stage=1)],
 )
 def freeze_then_thaw_after_engine(run: Run) -> None:
@@ -178,21 +220,44 @@ def freeze_then_thaw_after_engine(run: Run) -> None:
     refs=["deepspeedai/DeepSpeed#5341"],
     recipe="trainable for the engine, frozen, then thawed, SGD",
     moment="after the engine",
-    happens="Trains: what was trainable when the engine was made can be frozen and thawed by its flag.",
+    happens="Trains without offload: what was trainable when the engine was made can be frozen and thawed by its flag, "
+    "so long as it is frozen before its first step.",
     variants=_STAGES,
 )
 def freeze_then_thaw_after_engine_sgd(run: Run) -> None:
-    """As with AdamW, with an optimizer that counts nothing."""
+    """A block is trainable when the engine is made, frozen for two steps, then trained; the optimizer counts nothing."""
     _thaw(run, _SGD)
 
 
-def _thaw(run: Run, hyper: Hyper) -> None:
+@case(
+    kind="CONTROL",
+    refs=["deepspeedai/DeepSpeed#5341"],
+    recipe="trainable for the engine, frozen, then thawed, its steps set back, AdamW",
+    moment="after the engine",
+    happens="Trains as plain PyTorch does: gradual unfreezing under one engine. It takes no weight decay for what is "
+    "frozen meanwhile, and optimizer memory for it is held from the start.",
+    variants=[*_STAGES, Options(model="mlp", stage=1)],
+)
+def freeze_then_thaw_with_steps_set_back(run: Run) -> None:
+    """The block is in a group of its own, whose step count is set to 0 when it is thawed.
+
+    Until then its moments are zeros, as if it had never been stepped; the count alone is wrong. The optimizer inside
+    has one flat tensor for each group (``deepspeed/runtime/zero/stage3.py`` and ``stage_1_and_2.py``, 0.19.8).
+    """
+    _thaw(run, Hyper(weight_decay=0.0, split=(Group(run.part("block")),)), set_back=True)
+
+
+def _thaw(run: Run, hyper: Hyper, *, set_back: bool = False) -> None:
     model = run.model()
     freeze_except(model, (*run.part("head"), *run.part("block")))
     engine = run.engine(model, hyper=hyper)
     freeze_except(model, run.part("head"))
     run.train(engine, intent=run.part("head"))
     unfreeze(model, run.part("block"))
+    if set_back and run.options.stage:
+        for state in engine.optimizer.optimizer.state.values():
+            if not state["exp_avg"].any():
+                state["step"] *= 0
     run.train(engine, intent=(*run.part("head"), *run.part("block")))
 
 
@@ -299,7 +364,7 @@ def _compare_full_gradients(run: Run, *, late: bool) -> None:
     moment="after the engine",
     happens="An AttributeError: the ZeRO optimizers have no `add_param_group`. At stage 0 the optimizer is torch's "
     "own, and it works.",
-    instead="create a new engine after unfreezing.",
+    instead=_NEW_ENGINE_WORKS,
     cure="new_engine_after_unfreezing",
     variants=[*_STAGES, Options(model="mlp", stage=1)],
 )
@@ -321,8 +386,8 @@ def add_group_after_engine(run: Run) -> None:
     recipe="unfreeze, and assign `param_groups` with one more",
     moment="after the engine",
     happens="The next step fails: stage 3 with a partition of no elements beside a whole local gradient, stages 1 and "
-    "2 over a number of groups that is not theirs. Older releases refuse the assignment at stages 1 and 2.",
-    instead="create a new engine after unfreezing.",
+    "2 over a number of groups that is not theirs. DeepSpeed 0.14.4 refuses the assignment at stages 1 and 2.",
+    instead=_NEW_ENGINE_WORKS,
     cure="new_engine_after_unfreezing",
     variants=[Options(model="mlp", stage=2), *_STAGE_3],
 )

@@ -56,7 +56,7 @@ def freeze_after_steps_adamw(run: Run) -> None:
     variants=[*(Options(model="mlp", stage=stage) for stage in (0, 2)), Options(model="mlp")],
 )
 def freeze_after_steps_sgd_momentum(run: Run) -> None:
-    """The same with SGD, whose momentum is all that it keeps.
+    """All trains for two steps, then a block alone; momentum is all that SGD keeps.
 
     The zeros are those of ``deepspeed/runtime/zero/stage3.py`` and ``stage_1_and_2.py`` (0.19.8).
     """
@@ -67,11 +67,12 @@ def freeze_after_steps_sgd_momentum(run: Run) -> None:
     kind="CONTROL",
     recipe="exclusion freezing",
     moment="after two steps, SGD without momentum and decay",
-    happens="Trains, and what was frozen stays put: this optimizer makes no step of a zero gradient.",
+    happens="Trains without offload, and what was frozen stays put: this optimizer makes no step of a zero gradient. "
+    "With the optimizer offloaded it moves (`freeze_after_steps_offloaded`).",
     variants=[*_STAGES, Options(model="mlp", stage=2, precision="bf16")],
 )
 def freeze_after_steps_sgd(run: Run) -> None:
-    """The same with an optimizer that keeps nothing and moves nothing by itself."""
+    """All trains for two steps, then a block alone, by an optimizer that keeps nothing and moves nothing by itself."""
     _freeze_after_two_steps(run, _SGD)
 
 
@@ -86,7 +87,7 @@ def freeze_after_steps_sgd(run: Run) -> None:
     variants=[*_OFFLOADED, Options(model="mlp", offload="cpu", clipping=0.1)],
 )
 def freeze_after_steps_offloaded(run: Run) -> None:
-    """The same optimizer on CPU by ``offload_optimizer``; without offload nothing frozen moves.
+    """Plain SGD on CPU by ``offload_optimizer``; without offload nothing frozen moves.
 
     With offload the gradients that are stepped by lie in one buffer on CPU, into which each backward writes those of
     the parameters that it reaches. ``independent_gradient_partition_epilogue`` in ``deepspeed/runtime/zero/stage3.py``
@@ -100,7 +101,7 @@ def freeze_after_steps_offloaded(run: Run) -> None:
     kind="CONTROL",
     recipe="exclusion freezing, optimizer offloaded",
     moment="before the engine",
-    happens="Trains as without offload.",
+    happens="Trains, and what is frozen stays put, as without offload.",
     variants=_OFFLOADED,
 )
 def freeze_except_offloaded(run: Run) -> None:
@@ -147,7 +148,7 @@ def group_at_rate_zero(run: Run) -> None:
     variants=[Options(model="mlp", stage=2), *_STAGE_3],
 )
 def group_at_rate_zero_holds_state(run: Run) -> None:
-    """The same, counted: AdamW has two elements for each weight that it steps.
+    """A group at a rate of 0, and what the optimizer keeps: AdamW has two elements for each weight that it steps.
 
     ``_get_trainable_parameter_groups`` in ``deepspeed/runtime/zero/stage3.py`` (0.19.8; since 0.8.0) asks for the flag
     and for nothing else.
@@ -164,7 +165,7 @@ def group_at_rate_zero_holds_state(run: Run) -> None:
     happens="Silent, at every stage: the scheduler sets the rate of every group, that of 0 as well, and what was meant "
     "to be frozen trains.",
     instead="give the scheduler a list with a 0 in it, or turn the flags off.",
-    cure="group_at_rate_zero",
+    cure="group_at_rate_zero_scheduled_by_a_list",
     variants=_STAGES,
 )
 def group_at_rate_zero_scheduled(run: Run) -> None:
@@ -172,8 +173,70 @@ def group_at_rate_zero_scheduled(run: Run) -> None:
 
     ``update_lr`` in ``deepspeed/runtime/lr_schedules.py`` (0.19.8) writes the same number into all groups.
     """
-    warmup = {"warmup_min_lr": 1e-2, "warmup_max_lr": 1e-2, "warmup_num_steps": 2}
-    _train_beside_rate_zero(run, scheduler={"type": "WarmupLR", "params": warmup})
+    _train_beside_rate_zero(run, scheduler=_warmup(1e-2))
+
+
+@case(
+    kind="CONTROL",
+    refs=["deepspeedai/DeepSpeed#2615"],
+    recipe="a group with a learning rate of 0, and a scheduler in the JSON with a list of rates",
+    moment="before the engine",
+    happens="Trains, and what has a rate of 0 stays put.",
+    variants=[Options(model="mlp", stage=stage) for stage in (0, 2, 3)],
+)
+def group_at_rate_zero_scheduled_by_a_list(run: Run) -> None:
+    """``WarmupLR`` with a ``warmup_max_lr`` for each group, that of the group that must not train being 0."""
+    _train_beside_rate_zero(run, scheduler=_warmup([0.0, 1e-2]))
+
+
+def _warmup(rates: Any) -> dict[str, Any]:
+    # As high at the beginning as at the end, so that no step is without a move.
+    return {
+        "type": "WarmupLR",
+        "params": {"warmup_min_lr": rates, "warmup_max_lr": rates, "warmup_num_steps": 2},
+    }
+
+
+@case(
+    kind="D",
+    recipe="a group with a learning rate of 0 for a while, AdamW",
+    moment="between steps",
+    happens="Stays put for as long, and then takes wrong steps, at every stage: a rate of 0 stops no gradient, and "
+    "Adam's moments and step count were fed all the time.",
+    instead="freeze the group before the engine is created and make a new engine when its turn comes, or use an "
+    "optimizer without state.",
+    cure="group_at_rate_zero_for_a_while_sgd",
+    variants=[Options(model="mlp", stage=stage) for stage in (0, 3)],
+)
+def group_at_rate_zero_for_a_while(run: Run) -> None:
+    """The head's group has a rate of 0 for two steps, and its own from then on.
+
+    ``Adam`` in torch/optim/adam.py (2.13.0) updates its moments before it comes to the rate, which only scales the step
+    that is made of them. It is no fault of DeepSpeed's: stage 0 does the same.
+    """
+    _rest_for_two_steps(run, Hyper(weight_decay=0.0, split=(Group(run.part("head"), lr=1e-2),)))
+
+
+@case(
+    kind="CONTROL",
+    recipe="a group with a learning rate of 0 for a while, SGD without momentum",
+    moment="between steps",
+    happens="Trains: this optimizer keeps nothing of the gradients that came while the rate was 0.",
+    variants=[Options(model="mlp", stage=stage) for stage in (0, 3)],
+)
+def group_at_rate_zero_for_a_while_sgd(run: Run) -> None:
+    """As with AdamW: a rate of 0 for two steps, and the group's own from then on."""
+    _rest_for_two_steps(run, Hyper(optimizer="SGD", lr=0.1, weight_decay=0.0, split=(Group(run.part("head"), lr=0.1),)))
+
+
+def _rest_for_two_steps(run: Run, hyper: Hyper) -> None:
+    model = run.model()
+    freeze_except(model, (*run.part("head"), *run.part("block")))
+    engine = run.engine(model, hyper=hyper)
+    engine.optimizer.param_groups[1]["lr"] = 0.0
+    run.train(engine, intent=run.part("block"))
+    engine.optimizer.param_groups[1]["lr"] = hyper.lr
+    run.train(engine, intent=(*run.part("head"), *run.part("block")))
 
 
 @case(
@@ -182,8 +245,9 @@ def group_at_rate_zero_scheduled(run: Run) -> None:
     moment="after the engine",
     happens="Stage 0 leaves the head alone, as plain PyTorch does; under ZeRO it trains on, since by then its gradient "
     "is elsewhere and `.grad` is empty.",
-    instead="set the rate of its group to 0 for as long, or freeze it before the engine is created.",
-    cure="group_at_rate_zero",
+    instead="freeze it before the engine is created, and make a new engine once it is to train. A rate of 0 for as long "
+    "is as good with SGD without momentum alone (`group_at_rate_zero_for_a_while`).",
+    cure="new_engine_after_unfreezing",
     variants=[*_STAGES, Options(model="mlp", stage=1)],
 )
 def freeze_by_clearing_gradients(run: Run) -> None:

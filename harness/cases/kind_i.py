@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.cell import Fix, Options, case, freeze_except, unfreeze
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.cell._run import Run
 
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     "newer: a frozen weight had its shape in forward and shape 0 when it was recomputed. Lower stages, older torch and "
     "newer DeepSpeed train.",
     instead="upgrade DeepSpeed to 0.19.3; before that, pass `determinism_check='none'` to the checkpoint, or "
-    "`use_reentrant=True` with input gradients enabled.",
+    "`use_reentrant=True` with input gradients enabled (`frozen_norms_reentrant_with_input_grads`).",
     cure="frozen_norms_unchecked",
     variants=[
         Options(model="normed", checkpointing="non_reentrant"),
@@ -58,37 +60,66 @@ def frozen_norms_in_checkpoint(run: Run) -> None:
 
 
 @case(
-    kind="I",
+    kind="CONTROL",
     refs=["pytorch/pytorch#127959"],
-    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8148")],
     recipe="frozen norms, non-reentrant checkpointing, `determinism_check='none'`",
     moment="before the engine",
-    happens="Trains on every release: torch compares no shapes, and what was partitioned is gathered again before its "
-    "gradient is computed.",
+    happens="Trains where frozen norms under a checkpoint that compares raise: torch compares no shapes, and what was "
+    "partitioned is gathered again before its gradient is computed.",
     variants=[
         Options(model="normed", checkpointing="non_reentrant"),
         Options(model="normed", init="zero_init", persistence="default", accumulation=2, checkpointing="non_reentrant"),
     ],
 )
 def frozen_norms_unchecked(run: Run) -> None:
-    """The same, and the checkpoint is told not to compare what it recomputes."""
-    from torch.utils.checkpoint import checkpoint
+    """Norms are frozen, linear layers train, and the checkpoint is told not to compare what it recomputes.
 
+    ``checkpoint`` in torch/utils/checkpoint.py (2.13.0) hands ``determinism_check`` to the frame that holds what was
+    recomputed against forward, and "none" makes that a function that does nothing.
+    """
     model = run.model()
     freeze_except(model, run.part("linears"))
+    _compare_nothing(model)
+    run.train(run.engine(model), intent=run.part("linears"))
+
+
+def _compare_nothing(model: Any) -> None:
+    """Every block is a non-reentrant checkpoint that does not hold what it recomputes against forward."""
+    from torch.utils.checkpoint import checkpoint
+
     model.checkpoint_by(partial(checkpoint, use_reentrant=False, determinism_check="none"))
+
+
+@case(
+    kind="CONTROL",
+    refs=["huggingface/trl#2514", "hiyouga/LlamaFactory#6438"],
+    recipe="frozen norms, reentrant checkpointing, input gradients enabled",
+    moment="before the engine",
+    happens="Trains where frozen norms in a non-reentrant checkpoint raise: a reentrant one compares nothing.",
+    variants=[Options(model="normed", checkpointing="reentrant"), Options(checkpointing="reentrant")],
+)
+def frozen_norms_reentrant_with_input_grads(run: Run) -> None:
+    """Norms are frozen, linear layers train, every block is a reentrant checkpoint, and its input needs a gradient.
+
+    ``CheckpointFunction.backward`` in torch/utils/checkpoint.py (2.13.0) runs the block anew as in any forward, with
+    DeepSpeed's hooks, and takes the gradients of that run.
+    """
+    model = run.model()
+    freeze_except(model, run.part("linears"))
+    model.enable_input_require_grads()
     run.train(run.engine(model), intent=run.part("linears"))
 
 
 @case(
     kind="I",
     refs=["huggingface/transformers#47254"],
+    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8148")],
     recipe="frozen linear layers, norms train, non-reentrant checkpointing",
     moment="before the engine",
     happens="Before DeepSpeed 0.19.3, on torch 2.5 or newer, the model raises CheckpointError if it was built under "
     "zero.Init, and trains if it was not.",
     instead="upgrade DeepSpeed to 0.19.3; before that, pass `determinism_check='none'` to the checkpoint.",
-    cure="frozen_norms_unchecked",
+    cure="frozen_linears_unchecked",
     variants=[
         Options(model="normed", checkpointing="non_reentrant"),
         Options(model="normed", init="zero_init", checkpointing="non_reentrant"),
@@ -107,6 +138,27 @@ def frozen_linears_in_checkpoint(run: Run) -> None:
 
 
 @case(
+    kind="CONTROL",
+    recipe="frozen linear layers, norms train, `determinism_check='none'`",
+    moment="before the engine",
+    happens="Trains, built under zero.Init or not: torch compares no shapes.",
+    variants=[Options(model="normed", init="zero_init", checkpointing="non_reentrant")],
+)
+def frozen_linears_unchecked(run: Run) -> None:
+    """As ``frozen_linears_in_checkpoint``, and the checkpoint is told not to compare what it recomputes."""
+    model = run.model()
+    freeze_except(model, "body.layers.*.norm.*")
+    _compare_nothing(model)
+    run.train(run.engine(model), intent="body.layers.*.norm.*")
+
+
+_INPUT_GRADS = (
+    "call `enable_input_require_grads()`; `use_reentrant=False` is as good from DeepSpeed 0.19.3 on, and before it at "
+    "stage 3 only with `determinism_check='none'` (see `frozen_norms_in_checkpoint`)."
+)
+
+
+@case(
     kind="I",
     refs=[
         "huggingface/transformers#23170",
@@ -119,7 +171,7 @@ def frozen_linears_in_checkpoint(run: Run) -> None:
     moment="before the engine",
     happens="Backward raises at every stage: no gradient reaches the loss.  DeepSpeed from 0.18.3 on says instead that "
     "the loss must be a scalar tensor, which it is.  transformers' own models train from 5.0 on.",
-    instead="call `enable_input_require_grads()`, or checkpoint with `use_reentrant=False`.",
+    instead=_INPUT_GRADS,
     cure="reentrant_with_input_grads",
     variants=[
         Options(model="normed", checkpointing="reentrant"),
@@ -142,12 +194,13 @@ def reentrant_without_input_grads(run: Run) -> None:
 @case(
     kind="CONTROL",
     refs=["huggingface/transformers#23170"],
-    recipe="the same, with `enable_input_require_grads()`",
+    recipe="everything before the block frozen, reentrant checkpointing, `enable_input_require_grads()`",
     moment="before the engine",
     happens="Trains: an input that needs a gradient is all that a reentrant checkpoint asks for.",
     variants=[
         Options(model="normed", checkpointing="reentrant"),
         Options(model="normed", stage=2, checkpointing="reentrant"),
+        Options(model="normed", stage=0, checkpointing="reentrant"),
         Options(model="tiny_llama", checkpointing="reentrant"),
     ],
 )
@@ -165,7 +218,7 @@ def reentrant_with_input_grads(run: Run) -> None:
     recipe="blocks and head train behind a frozen embedding, reentrant checkpointing",
     moment="before the engine",
     happens="Silent: the head trains and the loss falls, but no block has a gradient, at any stage.",
-    instead="call `enable_input_require_grads()`, or checkpoint with `use_reentrant=False`.",
+    instead=_INPUT_GRADS,
     cure="reentrant_with_input_grads",
     variants=[
         Options(model="normed", checkpointing="reentrant"),
@@ -193,7 +246,7 @@ def reentrant_loses_blocks_silently(run: Run) -> None:
     moment="before the engine",
     happens="Silent where nothing makes the embedding's output need a gradient: the head trains and no adapter does. "
     "transformers does so by itself from 5.0 on, PEFT where checkpointing was enabled before it wraps the model.",
-    instead="call `enable_input_require_grads()`, or checkpoint with `use_reentrant=False`.",
+    instead=_INPUT_GRADS,
     cure="reentrant_with_input_grads",
     needs=("transformers", "peft"),
     variants=[Options(checkpointing="reentrant"), Options(stage=2, checkpointing="reentrant")],
@@ -243,8 +296,10 @@ def frozen_tower_in_checkpoints(run: Run) -> None:
     recipe="a frozen tower save its last block, reentrant checkpointing",
     moment="before the engine",
     happens="Silent but for the warning that is harmless where a tower is wholly frozen: its last block never moves.",
-    instead="call `enable_input_require_grads()`, or checkpoint with `use_reentrant=False`.",
-    cure="mixed_tower_non_reentrant",
+    instead="make what the tower's own first layer gives require a gradient, by a hook on it, or checkpoint with "
+    "`use_reentrant=False`, before DeepSpeed 0.19.3 at stage 3 with `determinism_check='none'`, too. "
+    "`enable_input_require_grads()` of transformers does it for towers from 5.0 on only.",
+    cure="mixed_tower_with_its_input_grads",
     variants=[
         Options(model="towers", checkpointing="reentrant"),
         Options(model="towers", stage=2, checkpointing="reentrant"),
@@ -262,10 +317,49 @@ def mixed_tower_reentrant(run: Run) -> None:
 
 
 @case(
+    kind="I",
+    refs=["2U1/Qwen-VL-Series-Finetune#56", "hiyouga/LlamaFactory#4905"],
+    recipe="a frozen tower save its last block, reentrant checkpointing, input gradients of the text alone",
+    moment="before the engine",
+    happens="Silent: the text's embedding gives what needs a gradient and the tower's first layer does not, so the "
+    "tower's last block never moves. It is what `enable_input_require_grads()` of transformers before 5.0 comes to.",
+    instead="put the hook on the first layer of the tower, too, or use transformers 5.0 or newer.",
+    cure="mixed_tower_with_its_input_grads",
+    variants=[Options(model="towers", checkpointing="reentrant")],
+)
+def mixed_tower_with_text_input_grads(run: Run) -> None:
+    """The language stack and the tower's last block train; only the language stack's first layer has the hook.
+
+    ``enable_input_require_grads`` in transformers/modeling_utils.py puts one hook on ``get_input_embeddings()``, the
+    text's, up to 4.57.6, and one on each model below that has embeddings of its own from 5.0.0 on (read in 4.36.2,
+    4.43.4, 4.57.6, 5.0.0 and 5.16.1).
+    """
+    _train_language_and_one_vision_block(run, hooked=("language",))
+
+
+@case(
     kind="CONTROL",
-    recipe="the same, non-reentrant",
+    recipe="a frozen tower save its last block, reentrant checkpointing, input gradients of both stacks",
     moment="before the engine",
     happens="Trains, the tower's last block as well.",
+    variants=[
+        Options(model="towers", checkpointing="reentrant"),
+        Options(model="towers", stage=2, checkpointing="reentrant"),
+        Options(model="towers", stage=0, checkpointing="reentrant"),
+    ],
+)
+def mixed_tower_with_its_input_grads(run: Run) -> None:
+    """What the first layer of each stack gives is made to need a gradient."""
+    _train_language_and_one_vision_block(run, hooked=("language", "vision"))
+
+
+@case(
+    kind="CONTROL",
+    recipe="a frozen tower save its last block, non-reentrant checkpointing",
+    moment="before the engine",
+    happens="Trains, the tower's last block as well. Nothing behind a frozen norm needs a gradient here but that "
+    "norm's own block; with more blocks to train, stage 3 before DeepSpeed 0.19.3 raises as in "
+    "`frozen_norms_in_checkpoint`.",
     variants=[
         Options(model="towers", checkpointing="non_reentrant"),
         Options(model="towers", stage=2, checkpointing="non_reentrant"),
@@ -276,10 +370,12 @@ def mixed_tower_non_reentrant(run: Run) -> None:
     _train_language_and_one_vision_block(run)
 
 
-def _train_language_and_one_vision_block(run: Run) -> None:
+def _train_language_and_one_vision_block(run: Run, *, hooked: Sequence[str] = ()) -> None:
     trained = (*run.part("language"), "vision.layers.1.linear.*")
     model = run.model()
     freeze_except(model, trained)
+    for stack in hooked:
+        getattr(model, stack).stem.register_forward_hook(lambda _, __, output: output.requires_grad_(True))
     run.train(run.engine(model), intent=trained)
 
 
@@ -293,13 +389,22 @@ def _train_language_and_one_vision_block(run: Run) -> None:
         "deepspeedai/DeepSpeed#988",
         "deepspeedai/DeepSpeed#2103",
     ],
-    fixes=[Fix("deepspeed", "0.18.5", "deepspeedai/DeepSpeed#7780")],
+    fixes=[
+        Fix(
+            "deepspeed",
+            "0.18.5",
+            "deepspeedai/DeepSpeed#7780",
+            because="it counts hooks anew in each backward that a reentrant checkpoint runs, so that the epilogue "
+            "waits for the last; a parameter that two of them reach is reduced twice as before.",
+        )
+    ],
     recipe="a block run twice, reentrant checkpointing",
     moment="before the engine",
     happens="Stage 2 raises that a parameter has already been reduced, stage 3 an AssertionError without a word. "
     "Stages 0 and 1 train.",
-    instead="checkpoint with `use_reentrant=False`.",
-    cure="block_twice_non_reentrant",
+    instead="checkpoint with `use_reentrant=False`; where norms are frozen, at stage 3 before DeepSpeed 0.19.3, with "
+    "`determinism_check='none'`, too.",
+    cure="block_twice_unchecked",
     variants=[
         Options(model="reused", checkpointing="reentrant"),
         Options(model="reused", stage=2, checkpointing="reentrant"),
@@ -321,7 +426,9 @@ def block_twice_reentrant(run: Run) -> None:
     kind="CONTROL",
     recipe="a block run twice, non-reentrant checkpointing",
     moment="before the engine",
-    happens="Trains: torch sums both uses before it tells DeepSpeed of a gradient.",
+    happens="Trains from DeepSpeed 0.19.3 on: torch sums both uses before it tells DeepSpeed of a gradient. Before, "
+    "stage 3 raises CheckpointError with torch 2.5 or newer, since the norms are frozen "
+    "(`frozen_norms_in_checkpoint`); stages 1 and 2 train.",
     variants=[
         Options(model="reused", checkpointing="non_reentrant"),
         Options(model="reused", stage=2, checkpointing="non_reentrant"),
@@ -329,14 +436,31 @@ def block_twice_reentrant(run: Run) -> None:
     ],
 )
 def block_twice_non_reentrant(run: Run) -> None:
-    """The same in non-reentrant checkpoints."""
+    """Every block is a non-reentrant checkpoint that is run twice in a row; its norm is frozen."""
     _train_reused(run)
 
 
-def _train_reused(run: Run) -> None:
+@case(
+    kind="CONTROL",
+    recipe="a block run twice, non-reentrant checkpointing, `determinism_check='none'`",
+    moment="before the engine",
+    happens="Trains, and before DeepSpeed 0.19.3 as well.",
+    variants=[
+        Options(model="reused", checkpointing="non_reentrant"),
+        Options(model="reused", stage=2, checkpointing="non_reentrant"),
+    ],
+)
+def block_twice_unchecked(run: Run) -> None:
+    """As ``block_twice_non_reentrant``, and the checkpoint is told not to compare what it recomputes."""
+    _train_reused(run, compare=False)
+
+
+def _train_reused(run: Run, *, compare: bool = True) -> None:
     model = run.model()
     freeze_except(model, run.part("linears"))
     model.enable_input_require_grads()
+    if not compare:
+        _compare_nothing(model)
     run.train(run.engine(model), intent=run.part("linears"))
 
 
@@ -349,7 +473,6 @@ def _train_reused(run: Run) -> None:
     happens="Trains. Before torch 2.3, DeepSpeed from 0.18.3 on raises in the first backward, checkpointing or not: it "
     "counts gradients by internals that torch did not have.",
     instead="keep to torch 2.5 or newer with DeepSpeed 0.18.3 or newer.",
-    cure="frozen_tower_in_checkpoints",
     variants=[
         Options(model="normed", checkpointing="non_reentrant"),
         Options(model="normed", checkpointing="reentrant"),
