@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     kind="CONTROL",
     recipe="exclusion freezing",
     moment="before the engine",
-    happens="Trains: gradients and weights equal plain PyTorch's, the rest does not change by a bit.",
+    happens="Trains from DeepSpeed 0.13.2 on: gradients and weights equal plain PyTorch's, the rest does not change "
+    "by a bit. Before, creating the engine takes a step of its own, which Adam counts; on CPU, some releases cannot "
+    "step at all at stages 0 to 2 (`lower_stages_on_cpu`).",
 )
 def freeze_except_before_engine(run: Run) -> None:
     """Freeze what must not train, then create the engine: the recipe that works."""
@@ -51,7 +53,13 @@ def literal_loop_before_engine(run: Run) -> None:
     cure="freeze_except_before_engine",
 )
 def freeze_all_engine_unfreeze(run: Run) -> None:
-    """Everything is frozen when the engine is created, and unfrozen afterwards."""
+    """Everything is frozen when the engine is created, and unfrozen afterwards.
+
+    DeepSpeed takes the frozen parameters out of every group (0.19.8): ``stage_1_and_2.py`` in deepspeed/runtime/zero
+    then asks the first parameter of each for its dtype, and there is none; ``defragment`` in
+    deepspeed/runtime/zero/utils.py asserts for stage 3 that what it is to lay out has exactly one dtype. Stage 0 hands
+    torch's optimizer all parameters, and that asks for a gradient at each step and never for a flag.
+    """
     model = run.model()
     freeze_all(model)
     engine = run.engine(model)
@@ -66,11 +74,20 @@ def freeze_all_engine_unfreeze(run: Run) -> None:
     moment="across the engine (naive unfreezing)",
     happens="Silent: the flag says True, a local gradient exists, and the weight never moves, since DeepSpeed "
     "fixed who trains when it built the engine.",
-    instead="unfreeze before the engine is created, or create a new engine after unfreezing.",
+    instead="unfreeze before the engine is created, or create a new engine after unfreezing. At stage 3 before "
+    "DeepSpeed 0.15.3 a second engine of the same model fails in backward: there, build the model anew from saved "
+    "weights (`other_part_from_weights`).",
     cure="new_engine_after_unfreezing",
 )
 def unfreeze_more_after_engine(run: Run) -> None:
-    """Train the head, and unfreeze a block once the engine exists: naive unfreezing."""
+    """Train the head, and unfreeze a block once the engine exists: naive unfreezing.
+
+    Who trains is decided once, while the engine is made (0.19.8). What is frozen then is in no flat tensor that the
+    optimizer steps (``_get_trainable_parameter_groups`` in deepspeed/runtime/zero/stage3.py, the round-robin over
+    ``trainable_parameters`` in stage_1_and_2.py), and has no hook that would reduce its gradient and take it away
+    (``create_reduce_and_remove_grad_hooks`` in stage3.py, ``create_gradient_handling_hooks`` in stage_1_and_2.py).
+    Autograd looks at the flag, so a local gradient comes to be, and stays where it is.
+    """
     model = run.model()
     freeze_except(model, run.part("head"))
     engine = run.engine(model)
@@ -85,11 +102,19 @@ def unfreeze_more_after_engine(run: Run) -> None:
     moment="across the engine",
     happens="Stage 3 is silent: the newly trained part never moves, and the one frozen in its place decays. Stages 1 "
     "and 2 crash in backward, since no parameter that DeepSpeed reduces has a gradient any more.",
-    instead="create a new engine for the new part.",
+    instead="create a new engine for the new part. At stage 3 before DeepSpeed 0.15.3 a second engine of the same "
+    "model fails in backward: there, build the model anew from saved weights (`other_part_from_weights`).",
     cure="new_engine_per_block",
 )
 def switch_part_after_engine(run: Run) -> None:
-    """The head trains when the engine is created; then it is frozen and a block unfrozen."""
+    """The head trains when the engine is created; then it is frozen and a block unfrozen.
+
+    The block is what naive unfreezing makes of it: in no flat tensor, without a hook. The head is in one, and where its
+    flag is off ``independent_gradient_partition_epilogue`` in deepspeed/runtime/zero/stage3.py (0.19.8) puts zeros for
+    its gradient, by which AdamW decays it. Stages 1 and 2 make the buffer of a bucket in the first hook of a backward
+    (``setup_buckets``) and reduce the bucket at its end (``reduce_ipg_grads``, both in stage_1_and_2.py, 0.19.8): no
+    hook, no buffer. Up to 0.17.1 they are as silent as stage 3.
+    """
     model = run.model()
     freeze_except(model, run.part("head"))
     engine = run.engine(model)
@@ -107,7 +132,12 @@ def switch_part_after_engine(run: Run) -> None:
     cure="freeze_except_before_engine",
 )
 def freeze_except_after_engine_decay(run: Run) -> None:
-    """All trainable when the engine is created, then frozen; AdamW decays."""
+    """All trainable when the engine is created, then frozen; AdamW decays.
+
+    ZeRO steps a flat tensor for each group, with zeros where a flag is off (``independent_gradient_partition_epilogue``
+    in deepspeed/runtime/zero/stage3.py, ``get_flat_partition`` in stage_1_and_2.py, 0.19.8). torch's AdamW skips what
+    has no gradient and decays what has one, zero or not (torch/optim/adam.py, 2.13.0).
+    """
     model = run.model()
     engine = run.engine(model, hyper=Hyper(weight_decay=0.1))
     freeze_except(model, run.part("block"))
@@ -115,16 +145,15 @@ def freeze_except_after_engine_decay(run: Run) -> None:
 
 
 @case(
-    kind="D",
+    kind="CONTROL",
     recipe="exclusion freezing",
     moment="after the engine, no weight decay",
     happens="Trains, and the frozen rest stays put: with no decay and no momentum left over, a zero gradient "
-    "makes a zero step. Optimizer memory for the frozen rest is still held.",
-    instead="freeze before the engine is created.",
-    cure="freeze_except_before_engine",
+    "makes a zero step. Optimizer memory for the frozen rest is still held, and once a step was taken before freezing, "
+    "Adam's momentum moves it (`freeze_after_steps_adamw`).",
 )
 def freeze_except_after_engine_no_decay(run: Run) -> None:
-    """As with decay, with none."""
+    """All trainable when the engine is created, then frozen; AdamW without decay."""
     model = run.model()
     engine = run.engine(model, hyper=Hyper(weight_decay=0.0))
     freeze_except(model, run.part("block"))
@@ -143,7 +172,13 @@ def freeze_except_after_engine_no_decay(run: Run) -> None:
     models=("tiny_llama",),
 )
 def pattern_matches_nothing(run: Run) -> None:
-    """``layers.1.*`` is written for parameters that are called ``model.layers.1.*``."""
+    """``layers.1.*`` is written for parameters that are called ``model.layers.1.*``.
+
+    A name is the whole path of modules from the outermost model on (``_named_members`` in torch/nn/modules/module.py,
+    2.13.0), and ``fnmatch`` and ``re.match`` start at its first letter. Nothing is unfrozen then, which is
+    ``freeze_all_engine_unfreeze``: no flat tensor for stages 1 and 2 (``stage_1_and_2.py`` in deepspeed/runtime/zero,
+    0.19.8), no dtype for ``defragment`` at stage 3.
+    """
     model = run.model()
     freeze_all_then_unfreeze(model, "layers.1.*")
     engine = run.engine(model)
@@ -161,7 +196,14 @@ def pattern_matches_nothing(run: Run) -> None:
     deadline=3.0,
 )
 def freeze_by_rank(run: Run) -> None:
-    """Rank 0 trains one block, every other rank another."""
+    """Rank 0 trains one block, every other rank another.
+
+    A reduction and a gather carry no name: the ranks' n-th ones are joined whatever they are of. Stage 3 hooks other
+    parameters on each rank (``create_reduce_and_remove_grad_hooks`` in deepspeed/runtime/zero/stage3.py, 0.19.8), so
+    one rank reduces in backward while another gathers. Stages 1 and 2 lay what trains into flat tensors, of one size
+    here, and after a step each rank takes the others' halves for those of its own block
+    (``all_gather_into_tensor_dp_groups`` in deepspeed/runtime/utils.py, 0.19.8).
+    """
     model = run.model()
     freeze_except(model, run.part("block" if run.rank == 0 else "other block"))
     engine = run.engine(model)
@@ -179,7 +221,12 @@ def freeze_by_rank(run: Run) -> None:
     models=("tied_llama",),
 )
 def tied_head_by_its_own_name(run: Run) -> None:
-    """``lm_head.*`` is written for a model whose head is tied to its embedding."""
+    """``lm_head.*`` is written for a model whose head is tied to its embedding.
+
+    ``named_parameters`` gives a parameter once, under the first name at which it is met (``remove_duplicate`` of
+    ``_named_members`` in torch/nn/modules/module.py, 2.13.0), and the embedding comes before the head. What then fails
+    is told in ``freeze_all_engine_unfreeze``.
+    """
     model = run.model()
     freeze_all_then_unfreeze(model, run.part("head"))
     engine = run.engine(model)
@@ -234,8 +281,9 @@ def _expect_empty(run: Run, model: nn.Module, when: str, *, all_of_them: bool) -
     kind="P",
     recipe="exclusion freezing, in bf16",
     moment="before the engine",
-    happens="Trains under ZeRO. At stage 0 the first step comes out a quarter short, and what trains decays once too "
-    "often: when the engine is made, its bf16 optimizer takes a step of its own on zero gradients, which Adam counts.",
+    happens="Trains at stages 1 to 3. At stage 0 the first step comes out a quarter short, and what trains decays "
+    "once too often: when the engine is made, its bf16 optimizer takes a step of its own on zero gradients, which "
+    "Adam counts.",
     instead="use stage 1 or higher for bf16.",
     cure="bf16_under_zero",
     variants=[

@@ -176,9 +176,10 @@ def schedule_made_by_the_engine(run: Run) -> None:
     kind="B",
     recipe="a schedule of torch's made for the engine's optimizer",
     moment="after the engine",
-    happens="Stages 1 to 3 raise at once: DeepSpeed's optimizers are none of torch's, and torch makes schedules for its "
-    "own alone. At stage 0 the engine's optimizer is torch's, and it works.",
-    instead="make the schedule for the optimizer inside, `engine.optimizer.optimizer`, and step it after `engine.step()`.",
+    happens="Stages 1 to 3 raise at once: DeepSpeed's optimizers are none of torch's, and torch makes schedules for "
+    "its own alone. At stage 0 the engine's optimizer is torch's, and it works.",
+    instead="make the schedule for the optimizer inside, `engine.optimizer.optimizer`, and step it after "
+    "`engine.step()`.",
     cure="schedule_after_engine_of_the_optimizer_inside",
     variants=[Options(model="mlp", stage=stage) for stage in (0, 2, 3)],
 )

@@ -17,8 +17,8 @@ _STAGES = [*(Options(model="mlp", stage=stage) for stage in (0, 2)), Options(mod
 _SGD = Hyper(optimizer="SGD", lr=0.1, weight_decay=0.0)
 
 _NEW_ENGINE_WORKS = (
-    "create a new engine after unfreezing; at stage 3 that wants DeepSpeed 0.15.3 or newer, and before it a model built "
-    "anew from saved weights (`other_part_from_weights`)."
+    "create a new engine after unfreezing; at stage 3 that wants DeepSpeed 0.15.3 or newer, and before it a model "
+    "built anew from saved weights (`other_part_from_weights`)."
 )
 _NEW_ENGINE_EACH = (
     "create a new engine for each block; at stage 3 that wants DeepSpeed 0.15.3 or newer, and before it a model built "
@@ -38,6 +38,7 @@ _NEW_ENGINE_EACH = (
         *_STAGE_3,
         Options(model="mlp", offload="cpu"),
         Options(model="mlp", stage=2, offload="cpu"),
+        Options(model="mlp", stage=2, precision="bf16"),
     ],
 )
 def new_engine_per_block(run: Run) -> None:
@@ -64,7 +65,7 @@ def new_engine_per_block(run: Run) -> None:
     moment="between two engines",
     happens="Trains: the head alone at first, then the head and a block. SGD has no state that could be lost between. "
     "Before DeepSpeed 0.15.3, stage 3 fails in the second engine's backward.",
-    variants=[*_STAGES, Options(model="mlp", stage=1), Options(model="mlp", stage=2, precision="bf16")],
+    variants=[*_STAGES, Options(model="mlp", stage=1)],
 )
 def new_engine_after_unfreezing(run: Run) -> None:
     """Gradual unfreezing with a new engine for each stage of it.
@@ -81,8 +82,8 @@ def new_engine_after_unfreezing(run: Run) -> None:
     happens="All of it trains, but what trained before takes other steps than it would have: the new engine's Adam "
     "starts from nothing, at any stage.",
     instead="keep one engine: what will be unfrozen has a group of its own, is trainable when the engine is made and "
-    "frozen by its flag until its turn, and then the step count of its group is set back. Or accept it, as after a warm "
-    "restart.",
+    "frozen by its flag until its turn, and then the step count of its group is set back. Or accept it, as after a "
+    "warm restart.",
     cure="freeze_then_thaw_with_steps_set_back",
     variants=[Options(model="mlp", stage=2), *_STAGE_3],
 )
@@ -92,6 +93,26 @@ def new_engine_forgets(run: Run) -> None:
     ``_configure_basic_optimizer`` in ``deepspeed/runtime/engine.py`` (0.19.8) makes a new optimizer for each engine.
     """
     _unfreeze_more_with_a_new_engine(run, Hyper())
+
+
+@case(
+    kind="C",
+    recipe="a new engine after unfreezing, SGD, in bf16",
+    moment="between two engines",
+    happens="All of it trains, but what trained before goes on from weights rounded to bf16: the old engine's fp32 "
+    "copies go with it.",
+    instead="keep one engine, for which all is trainable that will train, and freeze by the flag until its turn.",
+    cure="freeze_then_thaw_after_engine_sgd",
+    variants=[Options(model="mlp", stage=2, precision="bf16")],
+)
+def new_engine_rounds(run: Run) -> None:
+    """The head trains, then the head and a block, below fp32 and by an optimizer without state.
+
+    The fp32 weights that are stepped are made of the model's own when the engine is
+    (``single_partition_of_fp32_groups`` in ``deepspeed/runtime/zero/stage_1_and_2.py``, 0.19.8), and a step smaller
+    than bf16 can tell had been kept in them alone.
+    """
+    _unfreeze_more_with_a_new_engine(run, _SGD)
 
 
 def _unfreeze_more_with_a_new_engine(run: Run, hyper: Hyper) -> None:
@@ -154,8 +175,8 @@ def rotate_blocks_by_flags_sgd(run: Run) -> None:
     refs=["hiyouga/LlamaFactory#3103"],
     recipe="block rotation by flags, all trainable at first, optimizer offloaded",
     moment="after the engine, SGD without decay and momentum",
-    happens="Each block trains when its turn comes, and the one before it goes on by the last gradient that it had, the "
-    "same one at every step.",
+    happens="Each block trains when its turn comes, and the one before it goes on by the last gradient that it had, "
+    "the same one at every step.",
     instead=_NEW_ENGINE_EACH,
     cure="new_engine_per_block",
     variants=[Options(model="mlp", stage=stage, offload="cpu") for stage in (2, 3)],
@@ -222,10 +243,11 @@ def freeze_then_thaw_after_engine(run: Run) -> None:
     moment="after the engine",
     happens="Trains without offload: what was trainable when the engine was made can be frozen and thawed by its flag, "
     "so long as it is frozen before its first step.",
-    variants=_STAGES,
+    variants=[*_STAGES, Options(model="mlp", stage=2, precision="bf16")],
 )
 def freeze_then_thaw_after_engine_sgd(run: Run) -> None:
-    """A block is trainable when the engine is made, frozen for two steps, then trained; the optimizer counts nothing."""
+    """A block is trainable when the engine is made, frozen for two steps, then trained; the optimizer counts "
+    "nothing."""
     _thaw(run, _SGD)
 
 
@@ -413,8 +435,8 @@ def assign_groups_after_engine(run: Run) -> None:
     moment="across the engine",
     happens="Silent at stage 0, too, where fp32 trains: below fp32 its optimizer steps fp32 copies, and has made them "
     "only of what trained when the engine was created.",
-    instead="create a new engine after unfreezing, at stage 1 or higher.",
-    cure="new_engine_after_unfreezing",
+    instead="unfreeze before the engine is created, at stage 1 or higher.",
+    cure="bf16_under_zero",
     variants=[Options(model="mlp", stage=stage, precision="bf16") for stage in (0, 2)],
 )
 def unfreeze_more_in_bf16(run: Run) -> None:

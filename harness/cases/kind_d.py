@@ -245,8 +245,8 @@ def _rest_for_two_steps(run: Run, hyper: Hyper) -> None:
     moment="after the engine",
     happens="Stage 0 leaves the head alone, as plain PyTorch does; under ZeRO it trains on, since by then its gradient "
     "is elsewhere and `.grad` is empty.",
-    instead="freeze it before the engine is created, and make a new engine once it is to train. A rate of 0 for as long "
-    "is as good with SGD without momentum alone (`group_at_rate_zero_for_a_while`).",
+    instead="freeze it before the engine is created, and make a new engine once it is to train. A rate of 0 for as "
+    "long is as good with SGD without momentum alone (`group_at_rate_zero_for_a_while`).",
     cure="new_engine_after_unfreezing",
     variants=[*_STAGES, Options(model="mlp", stage=1)],
 )

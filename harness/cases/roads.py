@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     kind="CONTROL",
     recipe="exclusion freezing",
     moment="before the Trainer",
-    happens="Trains through the Hugging Face Trainer as it does through a plain loop.",
+    happens="Trains through the Hugging Face Trainer as it does through a plain loop. transformers 5.1.0 alone makes "
+    "no engine (`trainer_without_an_engine`).",
     needs=("transformers", "accelerate"),
 )
 def trainer_freeze_except_before(run: Run) -> None:
@@ -36,7 +37,13 @@ def trainer_freeze_except_before(run: Run) -> None:
     needs=("transformers", "accelerate"),
 )
 def trainer_callback_unfreezes(run: Run) -> None:
-    """Train the head; a callback unfreezes a block at ``on_train_begin``."""
+    """Train the head; a callback unfreezes a block at ``on_train_begin``.
+
+    ``create_optimizer`` in transformers/trainer.py (5.16.1) takes what trains at the moment, and
+    ``accelerator.prepare`` makes the engine, both in ``_prepare_for_training``; ``_inner_training_loop`` calls
+    ``on_train_begin`` after that. What becomes of a block that is unfrozen by then is told in
+    ``unfreeze_more_after_engine``.
+    """
     train_with_trainer(
         run,
         freeze=lambda model: freeze_except(model, run.part("head")),
@@ -74,7 +81,12 @@ def axolotl_freeze_layers_except(run: Run) -> None:
     needs=("axolotl",),
 )
 def axolotl_pattern_matches_nothing(run: Run) -> None:
-    """``layers.2.`` for parameters that are called ``model.layers.2.*``."""
+    """``layers.2.`` for parameters that are called ``model.layers.2.*``.
+
+    ``LayerNamePattern.match`` in axolotl/utils/freeze.py (0.19.0) is ``re.match``, which starts at the first letter of
+    a name; the docstring of ``freeze_layers_except`` there says that a pattern without ``^`` matches anywhere, and it
+    does not.
+    """
     model = run.model()
     freeze_layers_except(model, ["layers.2."])
     engine = run.engine(model)
@@ -85,15 +97,20 @@ def axolotl_pattern_matches_nothing(run: Run) -> None:
     kind="Q",
     recipe="Axolotl's own function",
     moment="before the engine, dots escaped",
-    happens="As if the pattern matched nothing: Axolotl escapes every dot itself, and escapes an escaped one again, "
-    "which then wants a backslash in the name.",
+    happens="Axolotl warns that all parameters are frozen, and engine creation fails deep inside DeepSpeed (stage 0 "
+    "fails in backward): Axolotl escapes every dot itself, and escapes an escaped one again, which then wants a "
+    "backslash in the name.",
     instead="write plain dots.",
     cure="axolotl_freeze_layers_except",
     models=("tiny_llama",),
     needs=("axolotl",),
 )
 def axolotl_pattern_with_escaped_dots(run: Run) -> None:
-    """A correct regular expression, which Axolotl rewrites (axolotl/utils/freeze.py, 0.19.0)."""
+    """A correct regular expression, which Axolotl rewrites.
+
+    ``LayerNamePattern`` in axolotl/utils/freeze.py (0.19.0) puts a backslash before each dot that no plus follows,
+    whether there is one or not.
+    """
     model = run.model()
     freeze_layers_except(model, [r"model\.layers\.2\."])
     engine = run.engine(model)
