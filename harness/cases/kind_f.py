@@ -96,12 +96,13 @@ def sorted_by_whole_shape(run: Run) -> None:
     """Freeze and group by the number of dimensions that the whole parameter has."""
     model = run.model()
     freeze_except(model, (*run.part("block"), *run.part("head")))
+    # Its matrix, not its bias: a bias alone is another fault (`biases_alone`).
     for parameter in model.head.parameters():
-        parameter.requires_grad = _dimensions(parameter) < 2
+        parameter.requires_grad = _dimensions(parameter) > 1
     trained = [one for one in model.parameters() if one.requires_grad]
     sorted_ = {matrix: [one for one in trained if (_dimensions(one) > 1) is matrix] for matrix in (True, False)}
     engine = run.engine(model, parameters=_groups(run, sorted_))
-    run.train(engine, intent=(*run.part("block"), "head.bias"))
+    run.train(engine, intent=(*run.part("block"), "head.weight"))
 
 
 @case(
@@ -152,9 +153,9 @@ def lora_after_zero_init(run: Run) -> None:
     recipe="LoRA on parameters by name",
     moment="after zero.Init",
     happens="Under zero.Init raises an IndexError while the adapter is built, up to PEFT 0.20.0; later ones train.",
-    instead="use a newer PEFT, or put the adapter around a model that is whole.",
-    cure="lora_after_zero_init",
-    variants=[_STAGE_2, _STAGE_3, _ZERO_INIT],
+    instead="use PEFT 0.21.0 or newer, or put the adapter around a model that is whole.",
+    cure="lora_target_parameters_made_whole",
+    variants=[_STAGE_2, _ZERO_INIT],
     needs=("peft",),
 )
 def lora_target_parameters(run: Run) -> None:
@@ -163,10 +164,29 @@ def lora_target_parameters(run: Run) -> None:
     ``ParamWrapper`` took in and out features from ``param.shape``; since 0.21.0 from ``ds_shape`` where there is one
     (peft/tuners/lora/layer.py, read at 0.20.0 and 0.21.2).
     """
-    wrap = adapted("LoraConfig", r=4, target_modules=[], target_parameters=["layers.2.weight"])
-    model = run.model(wrap=as_told(run, wrap))
+    model = run.model(wrap=as_told(run, _on_parameters()))
     engine = run.engine(model, hyper=_SGD)
     run.train(engine, intent="*lora_*")
+
+
+@case(
+    kind="CONTROL",
+    refs=["huggingface/peft#2855"],
+    recipe="LoRA on parameters by name",
+    moment="before the engine, without zero.Init",
+    happens="Trains: PEFT finds the whole parameter, and the engine partitions both.",
+    variants=[_STAGE_3],
+    needs=("peft",),
+)
+def lora_target_parameters_made_whole(run: Run) -> None:
+    """``target_parameters`` on a model that was made outside ``zero.Init``."""
+    model = run.model(under="plain", wrap=_on_parameters())
+    engine = run.engine(model, hyper=_SGD)
+    run.train(engine, intent="*lora_*")
+
+
+def _on_parameters() -> Any:
+    return adapted("LoraConfig", r=4, target_modules=[], target_parameters=["layers.2.weight"])
 
 
 @case(
@@ -177,8 +197,8 @@ def lora_target_parameters(run: Run) -> None:
     moment="after zero.Init",
     happens="Trains from PEFT 0.12.0 on, and the base weights are changed as the method wants; before, PEFT computes "
     "with an empty weight and raises.",
-    instead="use PEFT 0.12.0 or newer.",
-    cure="lora_after_zero_init",
+    instead="use PEFT 0.12.0 or newer, or put the adapter around a model that is whole.",
+    cure="lora_starting_from_weights_made_whole",
     variants=[_STAGE_2, _ZERO_INIT],
     needs=("peft",),
 )
@@ -188,10 +208,29 @@ def lora_starting_from_weights(run: Run) -> None:
     Since 0.12.0 ``reset_lora_parameters`` gathers the weight on the way (``update_layer`` in
     peft/tuners/lora/layer.py, read at 0.11.1 and 0.12.0).
     """
-    wrap = adapted("LoraConfig", r=4, target_modules=["layers.2"], init_lora_weights="pissa")
-    model = run.model(wrap=as_told(run, wrap), as_made=True)
+    model = run.model(wrap=as_told(run, _from_weights()), as_made=True)
     engine = run.engine(model, hyper=_SGD)
     run.train(engine, intent="*lora_*")
+
+
+@case(
+    kind="CONTROL",
+    refs=["huggingface/peft#1887"],
+    recipe="LoRA that starts from the weights",
+    moment="before the engine, without zero.Init",
+    happens="Trains, and the base weights are changed as the method wants: PEFT finds them whole.",
+    variants=[_STAGE_3],
+    needs=("peft",),
+)
+def lora_starting_from_weights_made_whole(run: Run) -> None:
+    """PiSSA around a model that was made outside ``zero.Init``."""
+    model = run.model(under="plain", wrap=_from_weights(), as_made=True)
+    engine = run.engine(model, hyper=_SGD)
+    run.train(engine, intent="*lora_*")
+
+
+def _from_weights() -> Any:
+    return adapted("LoraConfig", r=4, target_modules=["layers.2"], init_lora_weights="pissa")
 
 
 @case(
@@ -206,12 +245,12 @@ def lora_starting_from_weights(run: Run) -> None:
     needs=("peft",),
 )
 def lora_starting_from_weights_untold(run: Run) -> None:
-    """The same where ``deepspeed.zero.Init`` was entered by hand, so that transformers knows nothing of it.
+    """PiSSA where ``deepspeed.zero.Init`` was entered by hand, so that transformers knows nothing of it.
 
     PEFT gathers only where ``transformers.integrations.is_deepspeed_zero3_enabled()`` (``gather_params_ctx`` in
     peft/utils/integrations.py, read at 0.21.2), and that looks for a living ``HfDeepSpeedConfig``, not at the model.
     """
-    model = run.model(wrap=adapted("LoraConfig", r=4, target_modules=["layers.2"], init_lora_weights="pissa"))
+    model = run.model(wrap=_from_weights())
     engine = run.engine(model, hyper=_SGD)
     run.train(engine, intent="*lora_*")
 
@@ -369,6 +408,8 @@ def _eight_more_tokens(model: Any) -> Any:
 @case(
     kind="F",
     refs=[
+        "huggingface/transformers#25241",
+        "huggingface/transformers#25394",
         "huggingface/transformers#25977",
         "huggingface/transformers#26398",
         "huggingface/transformers#32170",
@@ -380,7 +421,7 @@ def _eight_more_tokens(model: Any) -> Any:
     happens="Trains, old rows and new ones right. With transformers 4.43.0 and 4.43.1 the embedding keeps its old "
     "size, silently, or raising in forward where the head is tied.",
     instead="use another release of transformers, or resize a model that is whole.",
-    cure="freeze_except_before_engine",
+    cure="resized_embeddings_made_whole",
     variants=[*_LLAMA, Options(model="tied_llama", init="zero_init")],
 )
 def resized_embeddings(run: Run) -> None:
@@ -389,7 +430,23 @@ def resized_embeddings(run: Run) -> None:
     4.43.0 began to put the new data into the old parameter, which keeps its own partition and size; since 4.43.2 that
     is done inside a gather (``_get_resized_embeddings`` in transformers/modeling_utils.py, read at 4.43.1 and 4.43.4).
     """
-    model = run.model(wrap=as_told(run, _eight_more_tokens), as_made=True)
+    _train_resized(run, run.model(wrap=as_told(run, _eight_more_tokens), as_made=True))
+
+
+@case(
+    kind="CONTROL",
+    refs=["huggingface/transformers#32192"],
+    recipe="resize_token_embeddings",
+    moment="before the engine, without zero.Init",
+    happens="Trains, old rows and new ones right: the engine partitions what was resized.",
+    variants=[Options(), Options(model="tied_llama")],
+)
+def resized_embeddings_made_whole(run: Run) -> None:
+    """Eight tokens more in a model that is whole, then embedding and head train."""
+    _train_resized(run, run.model(under="plain", wrap=_eight_more_tokens, as_made=True))
+
+
+def _train_resized(run: Run, model: Any) -> None:
     assert model.config.vocab_size == 72, f"vocab_size is {model.config.vocab_size}"
     freeze_except(model, _ENDS)
     engine = run.engine(model, hyper=_SGD)
@@ -407,7 +464,7 @@ def resized_embeddings(run: Run) -> None:
     variants=[Options(init="zero_init")],
 )
 def resized_embeddings_untold(run: Run) -> None:
-    """The same where ``deepspeed.zero.Init`` was entered by hand.
+    """Eight tokens more where ``deepspeed.zero.Init`` was entered by hand.
 
     ``_get_resized_embeddings`` gathers where ``is_deepspeed_zero3_enabled()``
     (transformers/modeling_utils.py, read at 5.16.1), which looks for a living ``HfDeepSpeedConfig``.
@@ -474,7 +531,7 @@ def head_rebuilt(run: Run) -> None:
     variants=[_STAGE_3, _ZERO_INIT],
 )
 def head_rebuilt_in_gather(run: Run) -> None:
-    """The same, with the old weight gathered while it is copied."""
+    """A new linear layer in place of the old head, whose weight is gathered while it is copied in."""
     model = run.model(wrap=lambda model: _with_new_head(model, gather=True), as_made=True)
     freeze_except(model, run.part("head"))
     engine = run.engine(model, hyper=_SGD)

@@ -99,8 +99,8 @@ def adapter_before_engine(run: Run) -> None:
     kind="CONTROL",
     recipe="an adapter is attached, and a new engine made",
     moment="after the engine",
-    happens="Trains: the old engine takes its hooks out as it is destroyed. Old releases (0.10.3) leave so much of it "
-    "in the parameters that the new engine's backward raises.",
+    happens="Trains: the old engine takes its hooks out as it is destroyed. DeepSpeed 0.10.3 leaves so much of it in "
+    "the parameters that the new engine's backward raises.",
     variants=[*_BELOW, *_STAGE_3],
 )
 def adapter_then_new_engine(run: Run) -> None:
@@ -146,7 +146,7 @@ def head_replaced_after_engine(run: Run) -> None:
     recipe="the head is replaced by a new one",
     moment="before the engine",
     happens="Trains, under `zero.Init` too, where the new head is whole beside partitioned layers.",
-    variants=_STAGE_3,
+    variants=[*_BELOW, *_STAGE_3],
 )
 def head_replaced_before_engine(run: Run) -> None:
     """As ``head_replaced_after_engine``, in the other order."""
@@ -334,8 +334,10 @@ def delegating_wrapper(run: Run) -> None:
     moment="before the engine",
     happens="Stage 3 raises in forward, on a layer that has no `ds_grads_remaining`, up to DeepSpeed 0.19.2: the "
     "wrapper hands attributes on.",
-    instead="use the model's own gradient checkpointing, or DeepSpeed 0.19.3 or newer.",
-    cure="plain_wrapper",
+    instead="use DeepSpeed 0.19.3 or newer; before it, the model's own gradient checkpointing, reentrant and with "
+    "`enable_input_require_grads()`: non-reentrant, frozen norms raise in that very range of releases "
+    "(`frozen_norms_in_checkpoint`).",
+    cure="reentrant_with_input_grads",
     variants=[*_BELOW[1:], *_STAGE_3],
 )
 def torch_checkpoint_wrapper(run: Run) -> None:
@@ -426,6 +428,8 @@ def compiled_layer(run: Run) -> None:
     model = run.model(wrap=compile_layer)
     freeze_except(model, run.part("block"))
     engine = run.engine(model)
+    # A run is told its intent by the names that there are, and the engine has just taken the layer's away: a forward
+    # comes first, as a user's does, so that its error is seen and not ours.
     with torch.no_grad():
         engine(**run.draw())
     run.train(engine, intent=run.part("block"))

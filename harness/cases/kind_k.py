@@ -291,8 +291,8 @@ def resume_optimizer_with_frozen(run: Run) -> None:
     moment="zero_to_fp32",
     happens="Silent: what was unfrozen is in no file. It is no longer among the frozen weights, and not in the "
     "optimizer, which knows what trained when the engine was made.",
-    instead="set the flags back before saving, or save with `save_16bit_model`.",
-    cure="weights_file",
+    instead="set the flags back before saving, or save with `save_16bit_model` (`weights_file_unfrozen`).",
+    cure="flags_set_back_before_saving",
     variants=_HIGHER,
 )
 def unfrozen_before_export(run: Run) -> None:
@@ -313,7 +313,7 @@ def unfrozen_before_export(run: Run) -> None:
     moment="load_checkpoint, frozen as in training",
     happens="Loading raises a KeyError with the name of what was unfrozen.",
     instead="set the flags back before saving.",
-    cure="resume_frozen_alike",
+    cure="flags_set_back_before_saving",
     variants=_HIGHER,
 )
 def unfrozen_before_resume(run: Run) -> None:
@@ -326,6 +326,40 @@ def unfrozen_before_resume(run: Run) -> None:
     unfreeze(engine.module, run.part("head"))
     disk.save_checkpoint(run, engine)
     disk.resume(run, _engine(run, disk.another_model(run), "block"))
+
+
+@case(
+    kind="CONTROL",
+    recipe="unfreeze after the last step, set the flags back, then save_checkpoint",
+    moment="zero_to_fp32, and load_checkpoint, frozen as in training",
+    happens="All comes back by both ways, and training goes on as if it had not been interrupted. On torch 2.6 and "
+    "newer, DeepSpeed before 0.16.0 cannot load a checkpoint of its own.",
+    variants=_HIGHER,
+)
+def flags_set_back_before_saving(run: Run) -> None:
+    """Unfreeze the head, freeze it again, save; convert, and resume."""
+    engine = _trained(run)
+    unfreeze(engine.module, run.part("head"))
+    freeze_except(engine.module, run.part("block"))
+    disk.save_checkpoint(run, engine)
+    run.saved(disk.zero_to_fp32(run), masters=True)
+    engine = _engine(run, disk.another_model(run), "block")
+    disk.resume(run, engine)
+    run.train(engine, intent=run.part("block"))
+
+
+@case(
+    kind="CONTROL",
+    recipe="unfreeze after the last step, then save_16bit_model",
+    moment="gathered",
+    happens="The file has all weights: it is written from the model, which no flag takes anything out of.",
+    variants=_HIGHER,
+)
+def weights_file_unfrozen(run: Run) -> None:
+    """Unfreeze the head for the phase to come, and save weights alone."""
+    engine = _trained(run)
+    unfreeze(engine.module, run.part("head"))
+    run.saved(disk.file_of_16bit_model(run, engine))
 
 
 @case(
@@ -370,7 +404,7 @@ def frozen_before_excluding(run: Run) -> None:
 
 @case(
     kind="K",
-    refs=["deepspeedai/DeepSpeed#5439", "deepspeedai/DeepSpeed#2288", "deepspeedai/DeepSpeed#3936"],
+    refs=["deepspeedai/DeepSpeed#5439", "deepspeedai/DeepSpeed#2288"],
     recipe="save_checkpoint, zero_to_fp32",
     moment="part frozen",
     happens="Stage 1 is silent: the frozen weights are missing from the result. Stages 2 and 3 export all.",
@@ -382,7 +416,8 @@ def fp32_export(run: Run) -> None:
     """Convert a checkpoint into one file of fp32 weights.
 
     Frozen weights are saved where the converter looks for them only if gradients are partitioned, which they are
-    from stage 2 on (``save_frozen_param`` in ``_save_checkpoint``, deepspeed/runtime/engine.py, 0.19.8).
+    from stage 2 on (``save_frozen_param`` in ``_save_checkpoint``, deepspeed/runtime/engine.py, 0.19.8). The converter
+    takes checkpoints of stage 1 since deepspeedai/DeepSpeed#3936.
     """
     disk.save_checkpoint(run, _trained(run))
     run.saved(disk.zero_to_fp32(run), masters=True)
@@ -442,7 +477,7 @@ def fp32_export_of_frozen_tied_head(run: Run) -> None:
     recipe="save_16bit_model",
     moment="gathered",
     happens="The file has all weights, trained and frozen, as they are in the model.",
-    variants=[Options(model="mlp", stage=0), *_HIGHER, Options(model="mlp", init="zero_init", precision="bf16")],
+    variants=[*_ALL, Options(model="mlp", init="zero_init", precision="bf16")],
 )
 def weights_file(run: Run) -> None:
     """With ``stage3_gather_16bit_weights_on_model_save``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Hyper, Options, case, freeze_except
+from harness.cell import Fix, Hyper, Options, case, freeze_except
 from harness.cell.models import tiny_llama
 from harness.drivers.pretrained import from_config, from_pretrained
 
@@ -41,12 +41,14 @@ def _new_head() -> Any:
 @case(
     kind="O",
     refs=["huggingface/transformers#28244", "huggingface/transformers#28245"],
+    fixes=[Fix("transformers", "4.37.0", "huggingface/transformers#28245")],
     recipe="a head that the file does not have",
     moment="from_pretrained under zero.Init",
     happens="Silent with transformers 4.36.2 and from 4.57.0 to 4.57.6: the head starts from whatever it was created "
     "with. 5.2.0 makes the embedding the head, which then has no name of its own. All others train.",
-    instead="use another release of transformers, or initialise the head yourself, gathered.",
-    cure="set_in_gather_with_modifier",
+    instead="use another release of transformers, or initialise the head yourself, gathered, and with 5.2.0 after it "
+    "was given a parameter of its own.",
+    cure="missing_head_set_gathered",
     variants=_LLAMA,
     needs=("transformers",),
 )
@@ -60,16 +62,49 @@ def head_missing_in_file(run: Run) -> None:
     ``_adjust_tied_keys_with_tied_pointers`` in transformers/modeling_utils.py, read at 4.36.2, 4.56.2, 4.57.6, 5.0.0,
     5.2.0 and 5.3.0).
     """
-    model = run.model(_new_head, load=lambda reference: from_pretrained(run, reference, saved=reference.model))
-    _train_head(run, model)
+    _train_head(run, run.model(_new_head, load=lambda reference: _without_head(run, reference)))
+
+
+def _without_head(run: Run, reference: Any) -> Any:
+    return from_pretrained(run, reference, saved=reference.model)
 
 
 @case(
-    kind="O",
+    kind="CONTROL",
+    refs=["huggingface/transformers#28245"],
+    recipe="a head that the file does not have, set in a gather",
+    moment="from_pretrained under zero.Init",
+    happens="Trains, whatever transformers made of the head.",
+    variants=_LLAMA[:2],
+    needs=("transformers",),
+)
+def missing_head_set_gathered(run: Run) -> None:
+    """A base model is loaded into one with a head, which is made anew and set inside ``GatheredParameters``.
+
+    A new parameter, since transformers 5.2.0 makes the embedding's the head's.
+    """
+    _train_head(run, run.model(_new_head, load=lambda reference: _set_head(_without_head(run, reference))))
+
+
+def _set_head(model: Any) -> Any:
+    """Gathered, where it is partitioned; a new parameter, where it is the embedding."""
+    import deepspeed
+    import torch
+
+    if model.lm_head.weight is model.model.embed_tokens.weight:
+        model.lm_head.weight = torch.nn.Parameter(torch.empty(model.config.vocab_size, model.config.hidden_size))
+    with deepspeed.zero.GatheredParameters(model.lm_head.weight, modifier_rank=0), torch.no_grad():
+        model.lm_head.weight.fill_(0.125)
+    return model
+
+
+@case(
+    kind="CONTROL",
     refs=["huggingface/transformers#42626"],
     recipe="a file that has everything",
     moment="from_pretrained under zero.Init",
-    happens="Trains. A pre-release of transformers 5 (5.0.0rc0) drew every weight anew after it had been loaded.",
+    happens="Trains with every release that was measured. A pre-release of transformers 5 (5.0.0rc0) drew every weight "
+    "anew after it had been loaded; no stack has it.",
     variants=_LLAMA,
     needs=("transformers",),
 )
@@ -85,12 +120,13 @@ def whole_file_loaded(run: Run) -> None:
 @case(
     kind="O",
     refs=["huggingface/transformers#43847"],
+    fixes=[Fix("transformers", "5.3.0", "huggingface/transformers#43847")],
     recipe="a model made from its configuration",
     moment="from_config under zero.Init",
     happens="Silent with transformers from 4.52 to 5.2.0: no weight is what `_init_weights` says; all are as they were "
     "created. Trains before, and from 5.3.0 on.",
     instead="use another release of transformers, or initialise the weights yourself, gathered.",
-    cure="set_in_gather_with_modifier",
+    cure="made_from_config_set_gathered",
     variants=_LLAMA[:2],
     needs=("transformers",),
 )
@@ -102,8 +138,25 @@ def made_from_config(run: Run) -> None:
     replaces.  5.3.0 runs it again, gathered (``initialize_weights`` and ``_from_config`` in
     transformers/modeling_utils.py, read at 4.51.3, 4.52.4, 5.2.0 and 5.3.0).
     """
-    model = run.model(_new_head, load=lambda reference: from_config(run, reference, keep=run.part("head")))
-    _train_head(run, model)
+    _train_head(run, run.model(_new_head, load=lambda reference: _of_config(run, reference)))
+
+
+def _of_config(run: Run, reference: Any) -> Any:
+    return from_config(run, reference, keep=run.part("head"))
+
+
+@case(
+    kind="CONTROL",
+    refs=["huggingface/transformers#43847"],
+    recipe="a model made from its configuration, its head set in a gather",
+    moment="from_config under zero.Init",
+    happens="Trains, whatever ``_init_weights`` reached.",
+    variants=[Options(init="zero_init")],
+    needs=("transformers",),
+)
+def made_from_config_set_gathered(run: Run) -> None:
+    """``AutoModel.from_config``, and then the head is set inside ``GatheredParameters``."""
+    _train_head(run, run.model(_new_head, load=lambda reference: _set_head(_of_config(run, reference))))
 
 
 # -- by hand -----------------------------------------------------------------------------------
@@ -176,6 +229,15 @@ def init_by_dimension(run: Run) -> None:
 
 @case(
     kind="O",
+    refs=["deepspeedai/DeepSpeed#7817", "deepspeedai/DeepSpeed#7832"],
+    fixes=[
+        Fix(
+            "deepspeed",
+            "0.18.7",
+            "deepspeedai/DeepSpeed#7832",
+            because="the check is off by default: `enable_sanity_checks` turns it on.",
+        )
+    ],
     recipe="weights set in a gather without modifier_rank",
     moment="after zero.Init",
     happens="Silent: what was set is gone at the end of the gather, on every rank.",
@@ -188,7 +250,8 @@ def set_in_gather_without_modifier(run: Run) -> None:
 
     At its end the gathered tensor is freed and the partition, which nobody wrote, is the weight again
     (``GatheredParameters.__exit__`` in deepspeed/runtime/zero/partition_parameters.py, read at 0.10.3 and 0.19.8).
-    Newer releases can check for it, if ``enable_sanity_checks`` is set.
+    From 0.18.7 on it is refused where ``enable_sanity_checks`` is set (deepspeedai/DeepSpeed#7832), which it is not by
+    default.
     """
     _train_head(run, run.model(wrap=_fill_gathered(None)))
 
@@ -210,8 +273,8 @@ def set_in_gather_with_modifier(run: Run) -> None:
     recipe="load_state_dict without a gather",
     moment="after zero.Init",
     happens="Raises a size mismatch: every partitioned parameter has shape [0].",
-    instead=_GATHER,
-    cure="set_in_gather_with_modifier",
+    instead="load inside `deepspeed.zero.GatheredParameters(..., modifier_rank=0)`.",
+    cure="load_state_dict_in_gather",
     variants=[_STAGE_3, _ZERO_INIT],
 )
 def load_state_dict_without_gather(run: Run) -> None:
@@ -221,13 +284,33 @@ def load_state_dict_without_gather(run: Run) -> None:
     2.13.0), and a partitioned parameter's data is an empty tensor.
     """
 
-    def load(model: Any) -> Any:
-        import torch
+    _train_head(run, run.model(wrap=_load))
 
-        model.load_state_dict({"head.weight": torch.full((8, 32), 0.125)}, strict=False)
-        return model
+
+@case(
+    kind="CONTROL",
+    recipe="load_state_dict in a gather with modifier_rank",
+    moment="after zero.Init",
+    happens="Trains from what was loaded.",
+    variants=[_ZERO_INIT],
+)
+def load_state_dict_in_gather(run: Run) -> None:
+    """A head's weight from a file, loaded while the weights are gathered; rank 0's is sent to all."""
+
+    def load(model: Any) -> Any:
+        import deepspeed
+
+        with deepspeed.zero.GatheredParameters([*model.parameters()], modifier_rank=0):
+            return _load(model)
 
     _train_head(run, run.model(wrap=load))
+
+
+def _load(model: Any) -> Any:
+    import torch
+
+    model.load_state_dict({"head.weight": torch.full((8, 32), 0.125)}, strict=False)
+    return model
 
 
 @case(
@@ -264,7 +347,7 @@ def set_after_engine(run: Run) -> None:
     variants=[_STAGE_2, _STAGE_3],
 )
 def set_after_engine_for_the_optimizer(run: Run) -> None:
-    """The same, and the optimizer's copy as well."""
+    """A head that trains is given other weights, and the optimizer's copy of it as well."""
 
     def fill(model: Any) -> None:
         import torch
@@ -300,9 +383,17 @@ def set_frozen_after_engine(run: Run) -> None:
 @case(
     kind="CONTROL",
     refs=["deepspeedai/DeepSpeed#4138"],
+    fixes=[
+        Fix(
+            "deepspeed",
+            "0.10.2",
+            "deepspeedai/DeepSpeed#4138",
+            because="the releases before it train on no CPU.",
+        )
+    ],
     recipe="a parameter made from a tensor that requires grad",
     moment="under zero.Init",
-    happens="No fault from DeepSpeed 0.10.2 on, which is before what runs on CPU.",
+    happens="No fault from DeepSpeed 0.10.2 on, which is before what was measured (0.10.3 and later).",
     variants=[_ZERO_INIT, Options(model="mlp", init="zero_init", precision="bf16")],
 )
 def made_from_tensor_that_requires_grad(run: Run) -> None:
