@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Model, Options, case, freeze_all_then_unfreeze, freeze_except
+from harness.cell import Fix, Model, Options, case, freeze_all_then_unfreeze, freeze_except
 from harness.cell.models import deep_mlp
 from harness.drivers.axolotl import freeze_layers_except
+from harness.drivers.trainer import train_with_trainer
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _MLP = [Options(model="mlp", stage=stage) for stage in (0, 3)]
 _DEEP = [Options(model="deep_mlp", stage=stage) for stage in (2, 3)]
 _LLAMA = [Options(stage=stage) for stage in (2, 3)]
+_TOWERS = [Options(model="towers")]
 
 
 # -- flags ---------------------------------------------------------------------------------------
@@ -90,8 +92,8 @@ def flag_by_the_modules_method(run: Run) -> None:
     kind="Q",
     recipe="`module.eval()` as if it froze",
     moment="before the engine",
-    happens="Everything trains: `eval` switches dropout and running averages, and no flag. Stage 3 of older DeepSpeed "
-    "refuses a backward through what is in evaluation mode.",
+    happens="Everything trains: `eval` switches dropout and running averages, and no flag. Stage 3 of DeepSpeed up to "
+    "0.14.5 refuses a backward through what is in evaluation mode.",
     instead="call `module.requires_grad_(False)`.",
     cure="flag_by_the_modules_method",
     variants=_MLP,
@@ -284,6 +286,62 @@ def regex_with_escaped_dots(run: Run) -> None:
     run.train(engine, intent="layers.1.*")
 
 
+@case(
+    kind="Q",
+    recipe=r'`re.search(r"layers\.1\.", name)`',
+    moment="before the engine",
+    happens="Layer 1 of the other tower trains, too: without `^` a pattern may begin anywhere in a name.",
+    instead=r"begin with `^` and the whole path, as in `^language\.layers\.1\.`.",
+    cure="search_with_its_beginning",
+    variants=_TOWERS,
+)
+def search_without_its_beginning(run: Run) -> None:
+    """Layer 1 of the language tower is meant, and both towers have layers.
+
+    A name begins with the outermost module that the model has (``_named_members`` in torch/nn/modules/module.py,
+    2.13.0), and ``re.search`` looks for a pattern from every letter on, where ``re.match`` looks from the first alone.
+    """
+    _train_searched(run, r"layers\.1\.")
+
+
+@case(
+    kind="CONTROL",
+    recipe=r'`re.search(r"^language\.layers\.1\.", name)`',
+    moment="before the engine",
+    happens="Trains layer 1 of the language tower alone.",
+    variants=_TOWERS,
+)
+def search_with_its_beginning(run: Run) -> None:
+    """Layer 1 of the language tower, by the whole path from its beginning."""
+    _train_searched(run, r"^language\.layers\.1\.")
+
+
+@case(
+    kind="Q",
+    recipe=r'`re.search(r"^language\.layers\.1$", name)`',
+    moment="before the engine",
+    happens="Everything is frozen, and engine creation fails deep inside DeepSpeed: `$` is the end of a parameter's "
+    "name, and no parameter is called as its module is.",
+    instead=r"end with the dot, as in `^language\.layers\.1\.`, or name the parameters.",
+    cure="search_with_its_beginning",
+    variants=_TOWERS,
+)
+def search_with_an_end_too_early(run: Run) -> None:
+    """Layer 1 of the language tower, as its module is called.
+
+    ``named_parameters`` puts the parameter's own name behind its module's (``_named_members`` in
+    torch/nn/modules/module.py, 2.13.0). What then fails is told in ``freeze_all_engine_unfreeze``.
+    """
+    _train_searched(run, r"^language\.layers\.1$")
+
+
+def _train_searched(run: Run, pattern: str) -> None:
+    model = run.model()
+    _freeze_but(model, lambda name: re.search(pattern, name))
+    engine = run.engine(model)
+    run.train(engine, intent="language.layers.1.*")
+
+
 # -- Axolotl's own rules -------------------------------------------------------------------------
 
 
@@ -437,7 +495,15 @@ def peft_names_as_they_are(run: Run) -> None:
 
 @case(
     kind="Q",
-    refs=["huggingface/peft#2765"],
+    refs=["huggingface/peft#2765", "huggingface/peft#2936"],
+    fixes=[
+        Fix(
+            "peft",
+            "0.18.0",
+            "huggingface/peft#2765",
+            because="from then on `inference_mode=True` may be asked for; what is not asked still turns the flags on.",
+        )
+    ],
     recipe="adapters are frozen, then `set_adapter`",
     moment="before the engine",
     happens="All adapters train: `set_adapter` turns the flags of the adapter on that it makes active, those that "
@@ -450,8 +516,8 @@ def peft_names_as_they_are(run: Run) -> None:
 def peft_set_adapter_unfreezes(run: Run) -> None:
     """The adapters of one layer are to train; ``set_adapter`` is called once more before the engine.
 
-    ``BaseTunerLayer.set_adapter`` in peft/tuners/tuners_utils.py (0.21.2); newer releases take
-    ``inference_mode=True`` for the opposite.
+    ``BaseTunerLayer.set_adapter`` in peft/tuners/tuners_utils.py (0.21.2) sets the flag of every adapter it makes
+    active, unless ``inference_mode=True`` is given, which it takes from 0.18.0 on.
     """
     model = run.model(wrap=_lora)
     freeze_except(model, "*layers.2.*lora_*")
@@ -513,9 +579,10 @@ def _lora(model: Any) -> Any:
     recipe="patterns for the model that was put into `torch.compile`",
     moment="before the engine",
     happens="Everything is frozen, and engine creation fails deep inside DeepSpeed: behind `torch.compile` all names "
-    "begin with `_orig_mod.`.",
-    instead="freeze before `torch.compile`.",
-    cure="frozen_before_compile",
+    "begin with `_orig_mod.`. At stage 3 a compiled module fails whatever its names (`frozen_before_compile`).",
+    instead="freeze first, and compile the model's `forward` instead of the model, or call `engine.compile` once the "
+    "engine is there (`engine_compiled`).",
+    cure="frozen_and_forward_compiled",
     variants=[Options(model="mlp", stage=stage) for stage in (2, 3)],
 )
 def compile_prefix_forgotten(run: Run) -> None:
@@ -524,34 +591,109 @@ def compile_prefix_forgotten(run: Run) -> None:
     ``OptimizedModule`` in torch/_dynamo/eval_frame.py (2.13.0) is a module around the model, which it has as
     ``_orig_mod``. What then fails is told in ``teacher_in_training_engine``.
     """
-    model = run.model(wrap=_compiled)
+    import torch
+
+    model = run.model(wrap=lambda model: torch.compile(model, backend="eager"))
     freeze_all_then_unfreeze(model, run.part("block"))
     engine = run.engine(model)
     run.train(engine, intent="_orig_mod.layers.2.*")
 
 
 @case(
-    kind="CONTROL",
-    recipe="frozen, then compiled",
+    kind="Q",
+    recipe="frozen, then put into `torch.compile`",
     moment="before the engine",
-    happens="Trains.",
-    variants=[Options(model="mlp", stage=2)],
+    happens="Stage 2 trains; stage 3 raises in the first forward (torch 2.13), since the engine takes the parameters "
+    "of a compiled module away: its flags were right, and it makes no difference.",
+    instead="compile the model's `forward` instead of the model, or call `engine.compile` once the engine is there "
+    "(`engine_compiled`).",
+    cure="frozen_and_forward_compiled",
+    variants=[Options(model="mlp", stage=stage) for stage in (2, 3)],
+    deadline=60.0,
 )
 def frozen_before_compile(run: Run) -> None:
-    """As ``compile_prefix_forgotten``, in the other order."""
+    """The block is chosen by the model's own names, and then the whole model compiled.
+
+    The model behind ``torch.compile`` is a wrapper that sets attributes on what it wraps
+    (``OptimizedModule.__setattr__`` in torch/_dynamo/eval_frame.py, 2.13.0), and ``_inject_parameters`` in
+    runtime/zero/parameter_offload.py (0.19.8) gives it an empty container of parameters: as told in ``compiled_layer``.
+    """
 
     def freeze_and_compile(model: Any) -> Any:
+        import torch
+
         freeze_except(model, run.part("block"))
-        return _compiled(model)
+        return torch.compile(model, backend="eager")
 
     engine = run.engine(run.model(wrap=freeze_and_compile))
     run.train(engine, intent="_orig_mod.layers.2.*")
 
 
-def _compiled(model: Any) -> Any:
+@case(
+    kind="CONTROL",
+    recipe="frozen, then its `forward` compiled",
+    moment="before the engine",
+    happens="Trains: no module stands between, and all names stay.",
+    variants=[Options(model="mlp", stage=stage) for stage in (2, 3)],
+    deadline=60.0,
+)
+def frozen_and_forward_compiled(run: Run) -> None:
+    """The block is chosen by the model's own names, and ``model.forward`` compiled."""
     import torch
 
-    return torch.compile(model, backend="eager")
+    model = run.model()
+    freeze_except(model, run.part("block"))
+    model.forward = torch.compile(model.forward, backend="eager")
+    engine = run.engine(model)
+    run.train(engine, intent=run.part("block"))
+
+
+# -- a setting that is not applied ----------------------------------------------------------------
+
+
+@case(
+    kind="Q",
+    refs=["axolotl-ai-cloud/axolotl#2754"],
+    recipe="a DeepSpeed JSON without an optimizer and without a scheduler",
+    moment="before the Trainer",
+    happens="With transformers 5.1.0 alone the Trainer makes no DeepSpeed engine and says nothing: each rank trains by "
+    "itself, without ZeRO. The case stops there and says so. Others train.",
+    instead="use transformers 5.0.0 or 5.2.0 and newer; with 5.1.0 name a scheduler in the JSON.",
+    cure="trainer_with_a_scheduler_in_the_json",
+    variants=[Options(stage=2), Options(init="zero_init")],
+    needs=("transformers", "accelerate"),
+)
+def trainer_without_an_engine(run: Run) -> None:
+    """The Trainer's own optimizer and schedule, as most people have them; one block trains.
+
+    ``_inner_training_loop`` in transformers/trainer.py (5.1.0) asks under DeepSpeed whether the schedule is
+    accelerate's ``DummyScheduler``, which stands for one in the JSON, and calls ``accelerator.prepare`` if it is and
+    nothing if it is not. 5.0.0 does not ask, 5.2.0 has the other branch. Nothing in it depends on the device.
+    """
+    _train_through_the_trainer(run)
+
+
+@case(
+    kind="CONTROL",
+    recipe="a DeepSpeed JSON with a scheduler",
+    moment="before the Trainer",
+    happens="Trains: with a scheduler in the JSON the Trainer makes its engine in 5.1.0, too.",
+    variants=[Options(stage=2), Options(init="zero_init")],
+    needs=("transformers", "accelerate"),
+)
+def trainer_with_a_scheduler_in_the_json(run: Run) -> None:
+    """The schedule is DeepSpeed's, of a constant rate; one block trains."""
+    rate = {"warmup_min_lr": run.hyper.lr, "warmup_max_lr": run.hyper.lr, "warmup_num_steps": 2}
+    _train_through_the_trainer(run, scheduler={"type": "WarmupLR", "params": rate})
+
+
+def _train_through_the_trainer(run: Run, **config: Any) -> None:
+    train_with_trainer(
+        run,
+        freeze=lambda model: freeze_except(model, run.part("block")),
+        intent=run.part("block"),
+        config=config,
+    )
 
 
 @case(
