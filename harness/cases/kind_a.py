@@ -90,7 +90,7 @@ def group_without_members(run: Run) -> None:
 
 @case(
     kind="A",
-    refs=["axolotl-ai-cloud/axolotl#1747"],
+    refs=["axolotl-ai-cloud/axolotl#1747", "axolotl-ai-cloud/axolotl#1188"],
     recipe="nothing trains",
     moment="before the Trainer",
     happens="The engine cannot be created: the Trainer gives its optimizer only what trains, so both its groups are "
@@ -113,7 +113,15 @@ def trainer_with_nothing_to_train(run: Run) -> None:
 @case(
     kind="A",
     refs=["deepspeedai/DeepSpeed#7869"],
-    fixes=[Fix("deepspeed", "0.18.7", "deepspeedai/DeepSpeed#7869")],
+    fixes=[
+        Fix(
+            "deepspeed",
+            "0.18.7",
+            "deepspeedai/DeepSpeed#7869",
+            because="the engine is made from then on, and on CPU 0.18.7 to 0.18.9 fail in the first step for another "
+            "reason (`lower_stages_on_cpu`).",
+        )
+    ],
     recipe="exclusion freezing, Muon with nothing for it",
     moment="before the engine",
     happens="Trains from DeepSpeed 0.19.0 on. In 0.18.6 stages 1 and 2 cannot create the engine; in 0.18.7 that is "
@@ -127,7 +135,7 @@ def muon_without_a_matrix(run: Run) -> None:
 
     ``_configure_basic_optimizer`` in ``deepspeed/runtime/engine.py`` sorted parameters into a Muon and an Adam group
     and asked of a group only whether it had members (0.18.6), not whether they train; a group with none that do then
-    fails as any wholly frozen one. Stage 3 has Muon only in newer releases (0.19.3 has it, 0.18.7 refuses).
+    fails as any wholly frozen one. Stage 3 has Muon by 0.19.3; 0.18.7 refuses it.
     """
     model = run.model()
     freeze_except(model, "*.bias")

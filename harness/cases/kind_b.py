@@ -131,7 +131,7 @@ def schedule_before_engine_last_group_empty(run: Run) -> None:
     variants=_STAGES,
 )
 def schedule_before_engine_first_group_empty(run: Run) -> None:
-    """As with LoRA alone: the first group has no member, and what trains has a rate of its own.
+    """Optimizer and schedule are made first; the first group has no member, and what trains has a rate of its own.
 
     As with an empty last group, but the pairs of ``_update_lr`` in ``torch/optim/lr_scheduler.py`` (2.2.2) are shifted
     by one: the first rate belonged to the group that ``deepspeed/runtime/engine.py`` took out.
@@ -159,7 +159,7 @@ def _train_with_schedule(run: Run, group: Group) -> None:
     variants=_STAGES,
 )
 def schedule_made_by_the_engine(run: Run) -> None:
-    """The same groups; the schedule is given as a function of the optimizer.
+    """The first group has no member; the schedule is given as a function of the optimizer.
 
     ``_configure_lr_scheduler`` in ``deepspeed/runtime/engine.py`` (0.19.8) calls it with the optimizer whose empty
     groups are gone.
@@ -250,7 +250,7 @@ def json_schedule_without_a_rate(run: Run) -> None:
     recipe="groups with rates of their own, and a scheduler in the JSON",
     moment="before the engine",
     happens="Silent, at every stage: all groups train at the one rate that the scheduler block names, whatever they "
-    "were given. Older releases keep the groups' own rates for the first step.",
+    "were given. DeepSpeed before 0.15.3 keeps the groups' own rates for the first step.",
     instead="give the scheduler one rate for each group, or make it in code.",
     cure="json_schedule_with_a_rate_for_each_group",
     variants=_STAGES,
@@ -273,7 +273,7 @@ def json_schedule_with_one_rate(run: Run) -> None:
     variants=_STAGES,
 )
 def json_schedule_with_a_rate_for_each_group(run: Run) -> None:
-    """As with one rate; ``warmup_max_lr`` is a list.
+    """``WarmupLR`` has a list of two ``warmup_max_lr``; two groups have rates a hundred times apart.
 
     ``_format_param`` in ``deepspeed/runtime/lr_schedules.py`` (0.19.8) takes a list as long as the list of groups, of
     which those without members are no part.
@@ -322,11 +322,19 @@ def group_removed_after_engine(run: Run) -> None:
         "hiyouga/LlamaFactory#10144",
         "MakazhanAlpamys/Soup#336",
     ],
-    fixes=[Fix("transformers", "5.1.0", "huggingface/transformers#43711")],
+    fixes=[
+        Fix(
+            "transformers",
+            "5.1.0",
+            "huggingface/transformers#43711",
+            because="5.1.0 makes no DeepSpeed engine with this JSON (`trainer_without_an_engine`), so that 5.2.0 is "
+            "the first release that trains; with torch before 2.10 nothing was wrong.",
+        )
+    ],
     recipe="LoRA",
     moment="before the Trainer",
-    happens="Trains from transformers 5.1 on. Before, the first scheduler step raises that two lists differ in length, "
-    "if torch is 2.10 or newer; with an older torch it trains.",
+    happens="Trains from transformers 5.2.0 on. Up to 5.0.0 the first scheduler step raises that two lists differ in "
+    "length, if torch is 2.10 or newer; with an older torch it trains. 5.1.0 makes no engine.",
     instead="upgrade transformers; in a loop of your own, make the schedule once the engine is there.",
     cure="schedule_made_by_the_engine",
     variants=[*(Options(stage=stage) for stage in (0, 2, 3)), Options(init="zero_init")],

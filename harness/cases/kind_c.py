@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Group, Hyper, Options, case, freeze_all_then_unfreeze, freeze_except, unfreeze
+from harness.cell import Fix, Group, Hyper, Options, case, freeze_all_then_unfreeze, freeze_except, unfreeze
 from harness.cell._memory import optimizer_elements
 from harness.drivers.trainer import at_step_begin, train_with_trainer
 
@@ -15,6 +15,9 @@ _STAGE_3 = [Options(model="mlp"), Options(model="mlp", init="zero_init")]
 _STAGES = [*(Options(model="mlp", stage=stage) for stage in (0, 2)), Options(model="mlp", init="zero_init")]
 
 _SGD = Hyper(optimizer="SGD", lr=0.1, weight_decay=0.0)
+
+#: "Clean up prefetched parameters"
+_SECOND_ENGINE = Fix("deepspeed", "0.15.3", "deepspeedai/DeepSpeed#6557")
 
 _NEW_ENGINE_WORKS = (
     "create a new engine after unfreezing; at stage 3 that wants DeepSpeed 0.15.3 or newer, and before it a model "
@@ -29,6 +32,7 @@ _NEW_ENGINE_EACH = (
 @case(
     kind="CONTROL",
     refs=["Ledzy/BAdam#6", "deepspeedai/DeepSpeed#5639"],
+    fixes=[_SECOND_ENGINE],
     recipe="a new engine for each block",
     moment="between two engines",
     happens="Trains: one block, then another, each under an engine of its own, and optimizer memory for one at a time. "
@@ -61,6 +65,7 @@ def new_engine_per_block(run: Run) -> None:
 @case(
     kind="CONTROL",
     refs=["deepspeedai/DeepSpeed#1767"],
+    fixes=[_SECOND_ENGINE],
     recipe="a new engine after unfreezing, SGD",
     moment="between two engines",
     happens="Trains: the head alone at first, then the head and a block. SGD has no state that could be lost between. "
@@ -312,7 +317,7 @@ def optimizer_state_of_all(run: Run) -> None:
     variants=[Options(model="mlp", stage=2), *_STAGE_3],
 )
 def optimizer_state_of_what_trains(run: Run) -> None:
-    """The same count with the block chosen before the engine exists."""
+    """Choose a block before the engine exists, and count what the optimizer keeps."""
     _count_state(run, freeze_first=True)
 
 
@@ -356,7 +361,7 @@ def full_gradient_of_what_was_thawed(run: Run) -> None:
     variants=[Options(model="mlp", stage=2), *_STAGE_3],
 )
 def full_gradient_of_what_trains(run: Run) -> None:
-    """The same question with the block unfrozen before the engine."""
+    """Look at the gradient of a block, unfrozen before the engine, by DeepSpeed's own function."""
     _compare_full_gradients(run, late=False)
 
 

@@ -225,7 +225,7 @@ def group_at_rate_zero_for_a_while(run: Run) -> None:
     variants=[Options(model="mlp", stage=stage) for stage in (0, 3)],
 )
 def group_at_rate_zero_for_a_while_sgd(run: Run) -> None:
-    """As with AdamW: a rate of 0 for two steps, and the group's own from then on."""
+    """The head's group has a rate of 0 for two steps, and its own from then on; SGD."""
     _rest_for_two_steps(run, Hyper(optimizer="SGD", lr=0.1, weight_decay=0.0, split=(Group(run.part("head"), lr=0.1),)))
 
 

@@ -32,6 +32,10 @@ _BY_HOOK = "mask rows by a hook, `parameter.register_hook`, with an optimizer th
 @case(
     kind="E",
     refs=["hiyouga/LlamaFactory#10563", "modelscope/ms-swift#2872", "deepspeedai/DeepSpeed#5041"],
+    fixes=[
+        Fix("deepspeed", "0.13.2", "deepspeedai/DeepSpeed#5075"),
+        Fix("deepspeed", "0.13.3", "deepspeedai/DeepSpeed#5113"),
+    ],
     recipe="a gradient hook that masks rows",
     moment="before the engine",
     happens="Trains those rows and no other at every stage, partitioned or not: the hook is given the whole gradient, "
@@ -45,7 +49,7 @@ def row_hook_before_engine(run: Run) -> None:
 
     A tensor's hooks run on what autograd is about to add to ``.grad``, which has the shape that the parameter has in
     forward, so the whole one.  DeepSpeed's own hook comes after that (``register_grad_hook`` in
-    deepspeed/utils/torch.py, read at 0.19.8).  Older releases broadcast the parameter itself and not its data when the
+    deepspeed/utils/torch.py, read at 0.19.8).  Those before broadcast the parameter itself and not its data when the
     engine is made; PyTorch, which cannot differentiate that, puts a hook of its own there, and those before it are
     never called again (``_broadcast_model`` in deepspeed/runtime/engine.py, mended in 0.13.2, and
     ``_zero_init_param`` in deepspeed/runtime/zero/partition_parameters.py, mended in 0.13.3).
@@ -63,10 +67,10 @@ def row_hook_before_engine(run: Run) -> None:
     recipe="a gradient hook that masks rows",
     moment="after the engine",
     happens="Trains those rows and no other, as if it had been registered before.",
-    variants=[_PLAIN[2], *_PARTITIONED],
+    variants=[_PLAIN[0], _PLAIN[2], *_PARTITIONED],
 )
 def row_hook_after_engine(run: Run) -> None:
-    """The same hook, registered once the engine exists; the parameter object is still the same one."""
+    """A hook on the head's weight leaves three rows their gradient, registered once the engine exists."""
     model = run.model()
     freeze_except(model, _HEAD)
     engine = run.engine(model, hyper=_SGD)
@@ -80,7 +84,7 @@ def row_hook_after_engine(run: Run) -> None:
     recipe="a gradient hook that masks rows",
     moment="after the first step, plain SGD",
     happens="Trains those rows and no other from then on.",
-    variants=[_PLAIN[2], *_PARTITIONED],
+    variants=[_PLAIN[0], _PLAIN[2], *_PARTITIONED],
 )
 def row_hook_after_first_step(run: Run) -> None:
     """One step on all rows, then the hook, then two more steps."""
@@ -207,7 +211,7 @@ def accumulated_row_hook_before_engine(run: Run) -> None:
     variants=_PLAIN[1:],
 )
 def accumulated_row_hook_after_engine(run: Run) -> None:
-    """The same hook, registered once the engine exists; the gradient is larger than the bucket.
+    """A hook on the accumulated gradient, registered once the engine exists; the gradient is larger than the bucket.
 
     DeepSpeed's hook puts the gradient into a bucket and points ``.grad`` there, or keeps ``.grad`` itself where it is
     too large.  A bucket is reduced when the next gradient does not fit or backward ends, which is after the hook
@@ -327,11 +331,20 @@ def axolotl_open_row_range(run: Run) -> None:
 @case(
     kind="E",
     refs=["huggingface/peft#2603", "huggingface/peft#2605"],
-    fixes=[Fix("peft", "0.16.0", "huggingface/peft#2605")],
+    fixes=[
+        Fix(
+            "peft",
+            "0.16.0",
+            "huggingface/peft#2605",
+            because="what is gathered goes to a CUDA device, and CPU ranks have none: it raises all the same, "
+            "elsewhere.",
+        )
+    ],
     recipe="PEFT's trainable_token_indices",
     moment="after zero.Init",
-    happens="Raises while the adapter is built: from 0.16.0 on PEFT gathers the embedding, but onto a CUDA device "
-    "whatever there is; before, it takes rows of an embedding that has none. Outside zero.Init it trains.",
+    happens="On CPU ranks raises while the adapter is built: from 0.16.0 on PEFT gathers the embedding, but onto a "
+    "CUDA device whatever there is; before, it takes rows of an embedding that has none. Outside zero.Init it trains. "
+    "GPUs were not measured.",
     instead="put the adapter around a model that is whole, without zero.Init.",
     cure="peft_token_indices_before_partitioning",
     variants=[Options(init="zero_init")],
@@ -360,7 +373,7 @@ def peft_token_indices(run: Run) -> None:
     needs=("peft.tuners.trainable_tokens",),
 )
 def peft_token_indices_untold(run: Run) -> None:
-    """The same where ``deepspeed.zero.Init`` was entered by hand.
+    """Three rows of the embedding as PEFT trains them, where ``deepspeed.zero.Init`` was entered by hand.
 
     PEFT gathers only where ``transformers.integrations.is_deepspeed_zero3_enabled()`` (``gather_params_ctx`` in
     peft/utils/integrations.py, read at 0.21.2), and that looks for a living ``HfDeepSpeedConfig``, not at the model.

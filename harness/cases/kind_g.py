@@ -158,7 +158,7 @@ def adapter_of_a_part_by_outer_names(run: Run) -> None:
     needs=("peft",),
 )
 def adapter_of_a_part_by_its_own_names(run: Run) -> None:
-    """The same, with the names cut."""
+    """A larger model holds the adapted one; its gathered state dict is cut down to the part's own names."""
     _save_part(run, cut=True)
 
 

@@ -66,7 +66,7 @@ def adapter_after_engine(run: Run) -> None:
     variants=_STAGE_3,
 )
 def partitioned_adapter_after_engine(run: Run) -> None:
-    """As ``adapter_after_engine``, the adapter made as transformers and PEFT make modules while ZeRO-3 is set up.
+    """Attach an adapter made as transformers and PEFT make modules while ZeRO-3 is set up: partitioned.
 
     Its weights have all that DeepSpeed asks a parameter for, and the container of their module gathers them on
     access (``ZeROOrderedDict`` in runtime/zero/parameter_offload.py, 0.19.8), but no optimizer has heard of them.
@@ -87,7 +87,7 @@ def partitioned_adapter_after_engine(run: Run) -> None:
     variants=[*_BELOW, *_STAGE_3],
 )
 def adapter_before_engine(run: Run) -> None:
-    """As ``adapter_after_engine``, in the other order."""
+    """Put a low-rank adapter around a layer, and then create the engine."""
     model = run.model()
     run.alter(model, _attach_adapter)
     freeze_except(model, (*run.part("head"), *_ADAPTER))
@@ -104,7 +104,7 @@ def adapter_before_engine(run: Run) -> None:
     variants=[*_BELOW, *_STAGE_3],
 )
 def adapter_then_new_engine(run: Run) -> None:
-    """As ``adapter_after_engine``; the engine is destroyed and another made of the same model."""
+    """Put a low-rank adapter around a layer once the engine is destroyed, and make another of the same model."""
     model = run.model()
     freeze_except(model, run.part("head"))
     engine = run.engine(model)
@@ -149,7 +149,7 @@ def head_replaced_after_engine(run: Run) -> None:
     variants=[*_BELOW, *_STAGE_3],
 )
 def head_replaced_before_engine(run: Run) -> None:
-    """As ``head_replaced_after_engine``, in the other order."""
+    """A new head for a new task, and then the engine."""
     parts = (*run.part("head"), *run.part("block"))
     model = run.model()
     run.alter(model, _new_head)
@@ -216,7 +216,7 @@ def weight_norm_before_engine(run: Run) -> None:
     variants=_STAGE_3,
 )
 def weight_norm_while_gathered(run: Run) -> None:
-    """As ``weight_norm_before_engine``, inside ``GatheredParameters``."""
+    """torch's parametrization is put on a layer inside ``GatheredParameters``."""
     import deepspeed
     from torch.nn.utils.parametrizations import weight_norm
 
@@ -267,7 +267,7 @@ def second_lora_after_engine(run: Run) -> None:
     needs=("peft",),
 )
 def second_lora_before_engine(run: Run) -> None:
-    """As ``second_lora_after_engine``, in the other order."""
+    """A second LoRA adapter is added and made the active one, and then the engine created."""
     model = run.model(wrap=_lora)
     run.alter(model, _second_lora)
     engine = run.engine(model)
@@ -341,7 +341,7 @@ def delegating_wrapper(run: Run) -> None:
     variants=[*_BELOW[1:], *_STAGE_3],
 )
 def torch_checkpoint_wrapper(run: Run) -> None:
-    """As ``delegating_wrapper``, by the wrapper that Axolotl's activation offloading puts around blocks.
+    """Each layer is in the wrapper that Axolotl's activation offloading puts around blocks.
 
     ``ActivationWrapper.__getattr__`` in torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py (2.13.0) asks
     the wrapped layer for what the wrapper lacks; what ``hasattr`` makes of that is told in ``delegating_wrapper``.
@@ -363,7 +363,7 @@ def torch_checkpoint_wrapper(run: Run) -> None:
     variants=_STAGE_3,
 )
 def plain_wrapper(run: Run) -> None:
-    """As ``delegating_wrapper``, without ``__getattr__``."""
+    """Each layer is in a module that holds it, without ``__getattr__``."""
     from harness.cell.zoo._attached import Holding
 
     model = run.model(wrap=lambda model: _wrap_layers(model, Holding))
@@ -385,7 +385,7 @@ def plain_wrapper(run: Run) -> None:
     variants=_STAGE_3,
 )
 def layers_wrapped_after_engine(run: Run) -> None:
-    """As ``plain_wrapper``, after the engine; this is all that the fix of 0.19.1 mends.
+    """Each layer is put into a module that holds it, once the engine exists; this is all that the fix of 0.19.1 mends.
 
     Each forward of stage 3 sets a mark on ``_parameters`` of every module, a wrapper without parameters among them, and
     a plain dict takes no marks. Up to 0.19.0 nothing replaces it; since then ``ensure_zero_ordered_dict`` does so first
@@ -444,7 +444,7 @@ def compiled_layer(run: Run) -> None:
     deadline=60.0,
 )
 def compiled_forward(run: Run) -> None:
-    """As ``compiled_layer``, by its ``forward``."""
+    """One layer's ``forward`` is what ``torch.compile`` gives."""
 
     def compile_forward(model: Any) -> Any:
         model.layers[2].forward = _compiled(model.layers[2].forward)

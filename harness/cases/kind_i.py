@@ -145,7 +145,7 @@ def frozen_linears_in_checkpoint(run: Run) -> None:
     variants=[Options(model="normed", init="zero_init", checkpointing="non_reentrant")],
 )
 def frozen_linears_unchecked(run: Run) -> None:
-    """As ``frozen_linears_in_checkpoint``, and the checkpoint is told not to compare what it recomputes."""
+    """Every block's norm trains, its linear layer is frozen, and the checkpoint compares nothing."""
     model = run.model()
     freeze_except(model, "body.layers.*.norm.*")
     _compare_nothing(model)
@@ -382,6 +382,7 @@ def _train_language_and_one_vision_block(run: Run, *, hooked: Sequence[str] = ()
 @case(
     kind="I",
     refs=[
+        "deepspeedai/DeepSpeed#7665",
         "modelscope/ms-swift#3128",
         "OpenBMB/MiniCPM-V#1003",
         "huggingface/transformers#39022",
@@ -451,7 +452,7 @@ def block_twice_non_reentrant(run: Run) -> None:
     ],
 )
 def block_twice_unchecked(run: Run) -> None:
-    """As ``block_twice_non_reentrant``, and the checkpoint is told not to compare what it recomputes."""
+    """Every block is a non-reentrant checkpoint, run twice in a row, that compares nothing; its norm is frozen."""
     _train_reused(run, compare=False)
 
 
@@ -467,7 +468,14 @@ def _train_reused(run: Run, *, compare: bool = True) -> None:
 @case(
     kind="I",
     refs=["deepspeedai/DeepSpeed#7830", "deepspeedai/DeepSpeed#7841", "deepspeedai/DeepSpeed#7756"],
-    fixes=[Fix("deepspeed", "0.18.7", "deepspeedai/DeepSpeed#7841")],
+    fixes=[
+        Fix(
+            "deepspeed",
+            "0.18.7",
+            "deepspeedai/DeepSpeed#7841",
+            because="it mends torch 2.3 and 2.4; older torch lacks what DeepSpeed asks it for, and raises still.",
+        )
+    ],
     recipe="checkpointing, everything trains",
     moment="before the engine",
     happens="Trains. Before torch 2.3, DeepSpeed from 0.18.3 on raises in the first backward, checkpointing or not: it "

@@ -33,7 +33,14 @@ def _adapted(run: Run, *, base: str, adapters: str) -> Any:
 @case(
     kind="J",
     refs=["huggingface/trl#6089", "deepspeedai/DeepSpeed#8073"],
-    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8073")],
+    fixes=[
+        Fix(
+            "deepspeed",
+            "0.19.3",
+            "deepspeedai/DeepSpeed#8073",
+            because="it mends stage 3; stage 1 is mended in 0.19.8, by another change.",
+        )
+    ],
     recipe="fp32 adapters on a frozen bf16 base, no bf16 block",
     moment="before the engine",
     happens="Stage 1 before DeepSpeed 0.19.8 is silent: every rank trains on its own gradient, which is never reduced. "
@@ -67,7 +74,7 @@ def fp32_adapters_on_bf16_base(run: Run) -> None:
     variants=[_half(1), _half(2), _half(3), _half(3, persistence="default")],
 )
 def fp32_adapters_under_the_bf16_block(run: Run) -> None:
-    """The same, and the JSON turns bf16 on."""
+    """The base is frozen in bf16, the adapters are fp32, and the JSON turns bf16 on."""
     model = _adapted(run, base="bfloat16", adapters="float32")
     run.train(run.engine(model), intent=_ADAPTERS)
 
@@ -75,6 +82,7 @@ def fp32_adapters_under_the_bf16_block(run: Run) -> None:
 @case(
     kind="J",
     refs=["huggingface/trl#6089", "deepspeedai/DeepSpeed#8073", "deepspeedai/DeepSpeed#8066"],
+    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8073")],
     recipe="fp32 adapters added after zero.Init, with the bf16 block",
     moment="before the engine",
     happens="DeepSpeed 0.19.2 alone fails at the first step where parameters are small enough to stay whole: one "
@@ -102,7 +110,7 @@ def fp32_adapters_after_zero_init(run: Run) -> None:
     variants=[_half(3, init="zero_init", persistence="default"), _half(3, init="zero_init")],
 )
 def bf16_adapters_after_zero_init(run: Run) -> None:
-    """The same, and the adapters are made in bf16."""
+    """The base is built in bf16 under ``zero.Init``; the adapters come outside it, in bf16."""
     model = _adapted(run, base="bfloat16", adapters="bfloat16")
     run.train(run.engine(model), intent=_ADAPTERS)
 
@@ -124,6 +132,7 @@ def fp32_adapters_alone_in_the_optimizer(run: Run) -> None:
 @case(
     kind="J",
     refs=["deepspeedai/DeepSpeed#8073"],
+    fixes=[Fix("deepspeed", "0.19.3", "deepspeedai/DeepSpeed#8073")],
     recipe="bf16 adapters on a frozen fp32 base, no bf16 block",
     moment="before the engine",
     happens="Trains. Before DeepSpeed 0.19.3 stage 3 fails where parameters are small enough to stay whole, as with "

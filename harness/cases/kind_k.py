@@ -22,6 +22,11 @@ _SHARDED = _ALL[1:]
 _HIGHER = _ALL[2:]
 
 
+#: Torch 2.6 turned the default of ``torch.load`` round, and DeepSpeed's checkpoints are more than tensors.
+_FROM_0_16 = "On torch 2.6 and newer, DeepSpeed before 0.16.0 cannot load a checkpoint of its own."
+_LOADS = Fix("deepspeed", "0.16.0", "deepspeedai/DeepSpeed#6751", because="older torch loads them all the same.")
+
+
 def _trained(run: Run, *, hyper: Hyper = _SGD) -> Any:
     """An engine that has trained the block for two steps, all else frozen before it was made."""
     return _train_on(run, run.model(), hyper=hyper, zero_optimization=disk.GATHER)
@@ -46,8 +51,8 @@ def _engine(run: Run, model: Any, *parts: str, **settings: Any) -> Any:
     refs=["deepspeedai/DeepSpeed#3090", "deepspeedai/DeepSpeed#6751"],
     recipe="save_checkpoint, new engine, load_checkpoint",
     moment="frozen alike",
-    happens="All comes back, frozen weights too, and training goes on as if it had not been interrupted. On torch 2.6 "
-    "and newer, DeepSpeed before 0.16.0 cannot load a checkpoint of its own.",
+    fixes=[_LOADS],
+    happens=f"All comes back, frozen weights too, and training goes on as if it had not been interrupted. {_FROM_0_16}",
     variants=[
         *_ALL,
         Options(model="mlp", stage=2, offload="cpu"),
@@ -99,7 +104,7 @@ def exclude_frozen_strict_load(run: Run) -> None:
     refs=["deepspeedai/DeepSpeed#3948"],
     recipe="exclude_frozen_parameters, load_checkpoint",
     moment="not strictly, into the same base",
-    happens="Training goes on as if it had not been interrupted.",
+    happens=f"Training goes on as if it had not been interrupted. {_FROM_0_16}",
     variants=_SHARDED,
 )
 def exclude_frozen_loose_load(run: Run) -> None:
@@ -121,7 +126,7 @@ def exclude_frozen_loose_load(run: Run) -> None:
     variants=_HIGHER,
 )
 def exclude_frozen_into_another_base(run: Run) -> None:
-    """As before, but the base is initialised anew.
+    """Save what trains only, and load it into a base that is initialised anew.
 
     What a load that is not strict misses, ``load_module_state_dict`` keeps to itself
     (deepspeed/runtime/engine.py, 0.19.8).
@@ -168,7 +173,8 @@ def resume_other_part(run: Run) -> None:
     variants=_SHARDED,
 )
 def resume_other_part_without_frozen(run: Run) -> None:
-    """As before, with the frozen weights left out of the file, as transformers does it for PEFT models.
+    """Another block trains when it is loaded, and the file has no frozen weights, as transformers writes it for PEFT
+    models.
 
     Without the list of what was frozen nothing stops the load at any stage, and flat buffers go by position
     (``_rigid_load_state_dict`` in deepspeed/runtime/zero/stage3.py, 0.19.8, and its like at stages 1 and 2).
@@ -222,6 +228,14 @@ def other_part_from_weights(run: Run) -> None:
 @case(
     kind="K",
     refs=["deepspeedai/DeepSpeed#3116", "deepspeedai/DeepSpeed#4141"],
+    fixes=[
+        Fix(
+            "deepspeed",
+            "0.13.0",
+            "deepspeedai/DeepSpeed#4141",
+            because="it made the setting mean what it says, which is what loses the weights at stage 3.",
+        )
+    ],
     recipe="load_checkpoint(load_module_only=True)",
     moment="frozen alike",
     happens="Stage 3 is silent: frozen weights come back, and what was trained does not. DeepSpeed before 0.13.0 loads "
@@ -248,8 +262,9 @@ def load_module_only(run: Run) -> None:
     refs=["deepspeedai/DeepSpeed#4141", "deepspeedai/DeepSpeed#4171"],
     recipe="load_checkpoint(load_optimizer_states=False)",
     moment="frozen alike",
+    fixes=[Fix("deepspeed", "0.13.0", "deepspeedai/DeepSpeed#4141")],
     happens="All weights come back, and training goes on with a fresh optimizer. DeepSpeed before 0.13.0 leaves the "
-    "fp32 weights behind, and the first step goes back to where they are.",
+    f"fp32 weights behind, and the first step goes back to where they are. {_FROM_0_16}",
     variants=_HIGHER,
 )
 def load_without_optimizer_states(run: Run) -> None:
@@ -266,7 +281,7 @@ def load_without_optimizer_states(run: Run) -> None:
     recipe="an optimizer of one's own that holds frozen parameters",
     moment="save_checkpoint, load_checkpoint",
     happens="No fault: the optimizer's state has fewer parameters than it was given, those that train, and training "
-    "goes on as if it had not been interrupted.",
+    f"goes on as if it had not been interrupted. {_FROM_0_16}",
     variants=_SHARDED,
 )
 def resume_optimizer_with_frozen(run: Run) -> None:
@@ -332,8 +347,7 @@ def unfrozen_before_resume(run: Run) -> None:
     kind="CONTROL",
     recipe="unfreeze after the last step, set the flags back, then save_checkpoint",
     moment="zero_to_fp32, and load_checkpoint, frozen as in training",
-    happens="All comes back by both ways, and training goes on as if it had not been interrupted. On torch 2.6 and "
-    "newer, DeepSpeed before 0.16.0 cannot load a checkpoint of its own.",
+    happens=f"All comes back by both ways, and training goes on as if it had not been interrupted. {_FROM_0_16}",
     variants=_HIGHER,
 )
 def flags_set_back_before_saving(run: Run) -> None:
@@ -366,7 +380,8 @@ def weights_file_unfrozen(run: Run) -> None:
     kind="CONTROL",
     recipe="freeze all after the last step, then save_checkpoint",
     moment="load_checkpoint, frozen as in training",
-    happens="No fault: what trained is in the file twice, and training goes on as if it had not been interrupted.",
+    happens="No fault: what trained is in the file twice, and training goes on as if it had not been interrupted. "
+    f"{_FROM_0_16}",
     variants=_HIGHER,
 )
 def frozen_before_resume(run: Run) -> None:
@@ -407,7 +422,8 @@ def frozen_before_excluding(run: Run) -> None:
     refs=["deepspeedai/DeepSpeed#5439", "deepspeedai/DeepSpeed#2288"],
     recipe="save_checkpoint, zero_to_fp32",
     moment="part frozen",
-    happens="Stage 1 is silent: the frozen weights are missing from the result. Stages 2 and 3 export all.",
+    happens="Stage 1 is silent: the frozen weights are missing from the result. Stages 2 and 3 export all. "
+    f"{_FROM_0_16}",
     instead="at stage 1 take them from `save_16bit_model`, or use stage 2.",
     cure="weights_file",
     variants=_SHARDED,
@@ -434,7 +450,7 @@ def fp32_export(run: Run) -> None:
     variants=[Options(model="mlp", stage=stage, precision="bf16") for stage in (2, 3)],
 )
 def fp32_export_in_bf16(run: Run) -> None:
-    """The same with bf16 weights and fp32 masters.
+    """Convert a checkpoint with bf16 weights and fp32 masters.
 
     Frozen fragments are merged as they were saved, in the model's own precision
     (``_zero2_merge_frozen_params`` and ``_zero3_merge_frozen_params`` in deepspeed/utils/zero_to_fp32.py, 0.19.8).
@@ -449,7 +465,8 @@ def fp32_export_in_bf16(run: Run) -> None:
     fixes=[Fix("deepspeed", "0.13.2", "deepspeedai/DeepSpeed#4979")],
     recipe="save_checkpoint, zero_to_fp32",
     moment="exclude_frozen_parameters",
-    happens="What trained comes back, in fp32, and nothing else. DeepSpeed before 0.13.2 has no such option.",
+    happens="What trained comes back, in fp32, and nothing else. DeepSpeed before 0.13.2 has no such option. "
+    f"{_FROM_0_16}",
     variants=[*_SHARDED, Options(model="mlp", precision="bf16")],
 )
 def fp32_export_without_frozen(run: Run) -> None:
@@ -463,7 +480,7 @@ def fp32_export_without_frozen(run: Run) -> None:
     refs=["deepspeedai/DeepSpeed#1896"],
     recipe="save_checkpoint, zero_to_fp32",
     moment="a tied head, frozen",
-    happens="Both names of the tied weight come back.",
+    happens=f"Both names of the tied weight come back. {_FROM_0_16}",
     variants=[Options(model="tied_llama", stage=stage) for stage in (2, 3)],
 )
 def fp32_export_of_frozen_tied_head(run: Run) -> None:
@@ -626,11 +643,11 @@ def frozen_copy_strict_load(run: Run) -> None:
     refs=["CarperAI/trlx#482"],
     recipe="a frozen copy that state_dict leaves out",
     moment="load_checkpoint, not strictly",
-    happens="All comes back, the copy too, and training goes on.",
+    happens=f"All comes back, the copy too, and training goes on. {_FROM_0_16}",
     variants=_HIGHER,
 )
 def frozen_copy_loose_load(run: Run) -> None:
-    """The same, loaded with ``load_module_strict=False``."""
+    """A model with a frozen copy of its head that ``state_dict`` spares, loaded with ``load_module_strict=False``."""
     _resume_with_copy(run, strict=False)
 
 
@@ -686,8 +703,8 @@ def _save_not_gathered(run: Run) -> None:
     fixes=[Fix("transformers", "4.40.0", "huggingface/transformers#29906")],
     recipe="model.save_pretrained",
     moment="nothing gathered, stages 1 and 2",
-    happens="The file has all weights. transformers before 4.40 is silent but for a warning, and saves one of those "
-    "that train and none of the others.",
+    happens="The file has all weights. Stage 3 is another matter (`pretrained_not_gathered`). transformers before "
+    "4.40 is silent but for a warning, and saves one of those that train and none of the others.",
     instead="use transformers 4.40.0 or newer, or the state dict that `accelerator.get_state_dict(engine)` returns.",
     variants=[Options(stage=1), Options(stage=2)],
     needs=("transformers",),
@@ -768,7 +785,8 @@ _SAVING = {"save_strategy": "steps", "save_steps": 2}
     refs=["huggingface/transformers#11294", "huggingface/transformers#11318"],
     recipe="trainer.train(resume_from_checkpoint)",
     moment="frozen alike",
-    happens="The given model stays, frozen as it is, and training goes on as if it had not been interrupted.",
+    happens="The given model stays, frozen as it is, and training goes on as if it had not been interrupted. "
+    f"{_FROM_0_16}",
     variants=_LLAMA,
     needs=("transformers", "accelerate"),
 )
@@ -791,7 +809,7 @@ def trainer_resumes(run: Run) -> None:
     needs=("transformers", "accelerate", "peft"),
 )
 def trainer_resumes_adapter(run: Run) -> None:
-    """The same with LoRA adapters.
+    """A second script builds a model with LoRA adapters and resumes as the first one left it.
 
     For a PEFT model the Trainer leaves frozen weights out of the checkpoint from 4.37.0 on, and loads it not strictly
     from 4.38.0 on (``_save_optimizer_and_scheduler`` in transformers/trainer.py, 4.37.2 and 4.38.2).

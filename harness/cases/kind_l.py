@@ -80,13 +80,19 @@ def frozen_tower_on_some_ranks(run: Run) -> None:
     variants=_STAGES,
 )
 def frozen_tower_on_every_rank(run: Run) -> None:
-    """As ``frozen_tower_on_some_ranks``; ranks without an image send a dummy through, times zero."""
+    """The frozen tower runs on all ranks; those without an image send a dummy through, times zero."""
     batch = _image(image_share=1.0 if run.rank == 0 else 0.0)
     _train_block(run, batch, batch)
 
 
 @case(
     kind="CONTROL",
+    refs=[
+        "deepspeedai/DeepSpeed#6870",
+        "deepspeedai/DeepSpeed#7039",
+        "hiyouga/LlamaFactory#6760",
+        "huggingface/open-r1#119",
+    ],
     recipe="a tower that all ranks run, but not in every step",
     moment="in forward",
     happens="Trains: modules may come and go from step to step, so long as they do so on all ranks at once. DeepSpeed "
@@ -100,7 +106,7 @@ def tower_in_some_steps(run: Run) -> None:
 
 @case(
     kind="L",
-    refs=["hiyouga/LlamaFactory#1931"],
+    refs=["hiyouga/LlamaFactory#6233"],
     recipe="a tower that trains, and that only some ranks run",
     moment="in forward",
     happens="Stages 2 and 3 die or hang: at stage 2 in backward, where the rank without an image has fewer gradients "
@@ -131,7 +137,7 @@ def trained_tower_on_some_ranks(run: Run) -> None:
     variants=[Options(model="branches", stage=0), *_STAGES],
 )
 def trained_tower_on_every_rank(run: Run) -> None:
-    """As ``trained_tower_on_some_ranks``; ranks without an image send a dummy through, times zero."""
+    """The tower that trains runs on all ranks; those without an image send a dummy through, times zero."""
     parts = (*run.part("block"), *run.part("tower"))
     model = run.model()
     freeze_except(model, parts)
@@ -169,7 +175,7 @@ def layer_more_often_on_one_rank(run: Run) -> None:
     variants=_STAGES,
 )
 def layer_equally_often(run: Run) -> None:
-    """As ``layer_more_often_on_one_rank``; the others run it three times, too, twice for nothing."""
+    """All ranks run the layer three times in a row, all but rank 0 twice for nothing."""
     shares = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0] if run.rank == 0 else [1.0, 1.0, 1.0, 0.0, 0.0, 1.0]
     batch = _with(route=[0, 1, 2, 2, 2, 3], shares=shares)
     _train_block(run, batch, batch)
@@ -210,7 +216,7 @@ def each_rank_skips_another_layer(run: Run) -> None:
     deadline=3.0,
 )
 def each_rank_skips_another_layer_later(run: Run) -> None:
-    """As ``each_rank_skips_another_layer``, but after a first step in which no rank skipped any.  No prefetching.
+    """Each rank skips another layer, but in the first step, in which none skips any.  No prefetching.
 
     By then DeepSpeed has recorded an order of modules and compares no more; a rank that leaves it throws it away,
     and what is compared next is an empty list (``reset_step`` in runtime/zero/partitioned_param_coordinator.py,
@@ -229,7 +235,7 @@ def each_rank_skips_another_layer_later(run: Run) -> None:
     variants=_STAGES,
 )
 def skipped_layer_runs_all_the_same(run: Run) -> None:
-    """As ``each_rank_skips_another_layer``, with the work-around of transformers' own models."""
+    """All ranks run all layers and multiply what they drop by zero, as transformers' own models do."""
     batch = _with(shares=[0.0, 1.0, 1.0, 1.0] if run.rank == 0 else [1.0, 0.0, 1.0, 1.0])
     _train_block(run, batch, batch)
 
@@ -265,7 +271,7 @@ def generation_out_of_step(run: Run) -> None:
     variants=_LLAMA,
 )
 def generation_in_step(run: Run) -> None:
-    """As ``generation_out_of_step``, with ``synced_gpus``."""
+    """Rank 0 generates 4 tokens, the others 2, with ``synced_gpus``."""
     _generate_between(run, synced_gpus=True)
 
 
@@ -281,7 +287,7 @@ def generation_in_step(run: Run) -> None:
     deadline=3.0,
 )
 def generation_in_step_without_cache(run: Run) -> None:
-    """As ``generation_in_step``, with ``use_cache=False``, as training configurations often have it.
+    """With ``synced_gpus`` and ``use_cache=False``, as training configurations often have it.
 
     ``_sample`` in transformers/generation/utils.py (5.16.1) brings the mask up to date before it asks whether this
     rank is done, and the tokens after.
@@ -315,7 +321,7 @@ def _generate_between(run: Run, *, synced_gpus: bool, use_cache: bool = True) ->
     recipe="a choice made on rank 0 and broadcast",
     moment="before the engine",
     happens="Trains: all ranks train what rank 0 chose.",
-    variants=[Options(model="mlp", stage=stage) for stage in (0, 2, 3)],
+    variants=[Options(model="mlp", stage=stage) for stage in (0, 1, 2, 3)],
 )
 def freeze_by_broadcast_choice(run: Run) -> None:
     """The ranks would choose differently; they take rank 0's choice."""

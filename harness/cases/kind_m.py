@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import Hyper, Options, case, freeze_except
+from harness.cell import Fix, Hyper, Options, case, freeze_except
 from harness.cell.models import experts
 
 if TYPE_CHECKING:
@@ -48,6 +48,12 @@ def _set_leaves(model: Any) -> None:
 
 @case(
     kind="M",
+    refs=[
+        "hiyouga/LlamaFactory#1845",
+        "hiyouga/LlamaFactory#1998",
+        "hiyouga/LlamaFactory#2315",
+        "deepspeedai/DeepSpeed#4966",
+    ],
     recipe="experts that only some ranks reach",
     moment="in forward",
     happens="Stage 3 mixes the halves of two experts' weights, silently in the first step; the second raises, since "
@@ -79,7 +85,7 @@ def experts_by_rank(run: Run) -> None:
     variants=_ANY,
 )
 def every_expert_on_every_rank(run: Run) -> None:
-    """As ``experts_by_rank``, but all experts run, those that no token reaches on an empty batch."""
+    """Each rank's tokens reach other experts, and all run, those that no token reaches on an empty batch."""
     model = run.model()
     engine = run.engine(model)
     run.train(engine, intent="*", batch=_own_experts(run, everyone=True))
@@ -96,7 +102,7 @@ def every_expert_on_every_rank(run: Run) -> None:
     needs=_LEAVES,
 )
 def leaf_of_experts_by_rank(run: Run) -> None:
-    """As ``experts_by_rank``, the mixture being a leaf module, which returns its router's logits, too."""
+    """Each rank's tokens reach other experts; the mixture is a leaf module, which returns its router's logits, too."""
     model = run.model()
     _set_leaves(model)
     engine = run.engine(model)
@@ -129,6 +135,14 @@ def leaf_set_after_engine(run: Run) -> None:
 @case(
     kind="M",
     refs=["deepspeedai/DeepSpeed#5008", "deepspeedai/DeepSpeed#5074"],
+    fixes=[
+        Fix(
+            "deepspeed",
+            "0.13.2",
+            "deepspeedai/DeepSpeed#5074",
+            because="it lets a leaf without gradients pass, in inference say; one that trains is refused as before.",
+        )
+    ],
     recipe="a leaf module above frozen layers",
     moment="before the engine",
     happens="Raises. Up to DeepSpeed 0.17.6 the message says what is wrong, that no input of the leaf requires a "
@@ -161,7 +175,7 @@ def leaf_above_frozen(run: Run) -> None:
     needs=_LEAVES,
 )
 def leaf_above_frozen_with_input_grad(run: Run) -> None:
-    """As ``leaf_above_frozen``, with a hook that makes the stem's output require a gradient."""
+    """All below the leaf is frozen; a hook makes the stem's output require a gradient."""
     model = run.model()
     freeze_except(model, "moe.*")
     model.stem.register_forward_hook(lambda _module, _inputs, output: output.requires_grad_(True))
@@ -218,7 +232,7 @@ def unreached_expert_decays(run: Run) -> None:
     variants=_ANY,
 )
 def unreached_expert_without_decay(run: Run) -> None:
-    """As ``unreached_expert_decays``, with none."""
+    """All ranks reach experts 0 to 2, the last one is never run, and AdamW does not decay."""
     model = run.model()
     engine = run.engine(model, hyper=Hyper(weight_decay=0.0))
     run.train(engine, intent="*", batch=_choosing(0, 1, 2, 2))

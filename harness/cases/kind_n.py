@@ -83,10 +83,10 @@ def teacher_without_engine(run: Run) -> None:
     recipe="a frozen model beside the one that trains, built outside zero.Init",
     moment="in forward",
     happens="Trains: what is whole needs no engine.",
-    variants=[Options(model="mlp", stage=2), *_STAGE_3[1:]],
+    variants=[*(Options(model="mlp", stage=stage) for stage in (1, 2)), *_STAGE_3[1:]],
 )
 def teacher_built_whole(run: Run) -> None:
-    """As ``teacher_without_engine``, with the teacher whole, whatever the student is."""
+    """A frozen teacher, built whole whatever the student is, has no engine."""
     teacher = run.bystander(mlp, under="plain")
     freeze_all(teacher)
     _train_student(run, teacher)
@@ -120,7 +120,7 @@ def teacher_in_eval_engine(run: Run) -> None:
     variants=[Options(model="mlp", stage=stage) for stage in (1, 2)],
 )
 def teacher_in_eval_engine_below_stage_3(run: Run) -> None:
-    """As ``teacher_in_eval_engine``, at the stages that have nothing to do for a frozen model.
+    """The teacher has a second engine without an optimizer, at the stages that have nothing to do for a frozen model.
 
     ``_configure_zero_optimizer`` in runtime/engine.py (0.19.8) asserts that stages 1 and 2 have an optimizer; at stage
     3 it makes a ``DeepSpeedZeRoOffload`` instead, which gathers and needs none.
@@ -138,8 +138,9 @@ def teacher_in_eval_engine_below_stage_3(run: Run) -> None:
     recipe="a frozen model in an engine of its own, with the JSON of the one that trains",
     moment="as its engine is made",
     happens="Engine creation fails deep inside DeepSpeed, as for any model of which nothing trains.",
-    instead="leave the optimizer out of its JSON.",
-    cure="teacher_in_eval_engine",
+    instead="call the frozen model without an engine if it is built whole; at stage 3 one without an optimizer in its "
+    "JSON is as good (`teacher_in_eval_engine`), which stages 1 and 2 refuse.",
+    cure="teacher_built_whole",
     variants=_ANY,
 )
 def teacher_in_training_engine(run: Run) -> None:
@@ -192,7 +193,7 @@ def teacher_is_deepcopy(run: Run) -> None:
     variants=_STAGE_3,
 )
 def deepcopied_teacher_in_eval_engine(run: Run) -> None:
-    """As ``teacher_is_deepcopy``; the copy is given an engine without an optimizer.
+    """The reference is a deep copy, which is given an engine without an optimizer.
 
     The engine takes the copy's empty weights for whole ones and partitions them
     (``_convert_to_zero_parameters`` in runtime/zero/parameter_offload.py, 0.19.8).
@@ -209,10 +210,10 @@ def deepcopied_teacher_in_eval_engine(run: Run) -> None:
     kind="N",
     recipe="an average starts as a deep copy of the engine's module",
     moment="after the engine",
-    happens="Stage 3 raises, as the copy is made in older DeepSpeed and at its first forward in newer: it has "
-    "DeepSpeed's hooks, and parameters without what they need. Lower stages work.",
-    instead="make the copy before the engine, of a model that is whole.",
-    cure="teacher_is_gathered_copy",
+    happens="Stage 3 raises, with DeepSpeed 0.14.4 as the copy is made and with 0.16.9 and newer at its first "
+    "forward: it has DeepSpeed's hooks, and parameters without what they need. Lower stages work.",
+    instead="build a second model, and load the engine's gathered state dict into it.",
+    cure="teacher_filled_from_engine",
     variants=_ANY,
 )
 def teacher_is_deepcopy_of_engine(run: Run) -> None:
@@ -233,6 +234,29 @@ def teacher_is_deepcopy_of_engine(run: Run) -> None:
 
 @case(
     kind="CONTROL",
+    recipe="an average starts as a second model, filled from the engine's while gathered",
+    moment="after the engine",
+    happens="Trains: the second model is whole, and starts from what the engine has at the moment.",
+    variants=[Options(model="mlp", stage=2), _STAGE_3[1]],
+)
+def teacher_filled_from_engine(run: Run) -> None:
+    """A second model is built, whole, and takes the state dict that the engine's module has inside a gather."""
+    import deepspeed
+
+    model = run.model()
+    freeze_except(model, run.part("block"))
+    engine = run.engine(model)
+    teacher = run.bystander(mlp, under="plain")
+    for one in teacher.parameters():  # it starts as the student did, and would pass unfilled
+        one.data.zero_()
+    with deepspeed.zero.GatheredParameters([*engine.module.parameters()]):
+        teacher.load_state_dict(engine.module.state_dict())
+    freeze_all(teacher)
+    run.train(engine, intent=run.part("block"), batch=_taught_by(run, teacher))
+
+
+@case(
+    kind="CONTROL",
     refs=["huggingface/trl#6831"],
     recipe="the frozen model is a copy made while gathered",
     moment="before the engine",
@@ -240,7 +264,7 @@ def teacher_is_deepcopy_of_engine(run: Run) -> None:
     variants=_ANY,
 )
 def teacher_is_gathered_copy(run: Run) -> None:
-    """As ``teacher_is_deepcopy``, inside ``GatheredParameters``."""
+    """The reference is a deep copy that was made inside ``GatheredParameters``."""
     import deepspeed
 
     model = run.model()

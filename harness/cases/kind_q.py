@@ -80,7 +80,7 @@ def flag_set_on_data(run: Run) -> None:
     variants=_MLP,
 )
 def flag_by_the_modules_method(run: Run) -> None:
-    """As ``flag_set_on_modules``, with the method that there is for it."""
+    """Call ``requires_grad_(False)`` on each part of the model that must not train."""
     model = run.model()
     for part in (model.stem, model.layers):
         part.requires_grad_(False)
@@ -243,7 +243,7 @@ def prefix_without_its_dot(run: Run) -> None:
     variants=_DEEP,
 )
 def prefix_with_its_dot(run: Run) -> None:
-    """As ``prefix_without_its_dot``, with it."""
+    """Layer 1 of twelve, by a prefix that ends with its dot."""
     model = run.model()
     _freeze_but(model, lambda name: name.startswith("layers.1."))
     engine = run.engine(model)
@@ -279,7 +279,7 @@ def regex_with_bare_dots(run: Run) -> None:
     variants=_DEEP,
 )
 def regex_with_escaped_dots(run: Run) -> None:
-    """As ``regex_with_bare_dots``, with the dots escaped; Axolotl wants them bare."""
+    """Layer 1 of twelve, by a pattern with escaped dots; Axolotl wants them bare."""
     model = run.model()
     _freeze_but(model, lambda name: re.match(r"layers\.1\.", name))
     engine = run.engine(model)
@@ -486,7 +486,7 @@ def peft_prefix_forgotten(run: Run) -> None:
     needs=("peft",),
 )
 def peft_names_as_they_are(run: Run) -> None:
-    """As ``peft_prefix_forgotten``, with the prefix."""
+    """``base_model.model.model.layers.2.`` trains beside its adapters, in the names that there are."""
     model = run.model(wrap=_lora)
     freeze_all_then_unfreeze(model, "base_model.model.model.layers.2.*")
     engine = run.engine(model)
@@ -538,7 +538,7 @@ def peft_set_adapter_unfreezes(run: Run) -> None:
     needs=("peft",),
 )
 def peft_disable_adapter_unfreezes(run: Run) -> None:
-    """As ``peft_set_adapter_unfreezes``, by the context that turns adapters off for a while.
+    """The adapters of one layer are to train; a reference pass turns adapters off for a while before the engine.
 
     ``PeftModel.disable_adapter`` in peft/peft_model.py (0.21.2) ends with ``enable_adapter_layers``, and that comes
     down to ``set_adapter`` in each layer (``BaseTunerLayer.enable_adapters`` in peft/tuners/tuners_utils.py, 0.21.2).
@@ -560,7 +560,7 @@ def peft_disable_adapter_unfreezes(run: Run) -> None:
     needs=("peft",),
 )
 def peft_adapters_frozen_last(run: Run) -> None:
-    """As ``peft_set_adapter_unfreezes``, in the other order."""
+    """``set_adapter`` comes first, and then all but the adapters of one layer is frozen."""
     model = run.model(wrap=_lora)
     model.set_adapter("default")
     freeze_except(model, "*layers.2.*lora_*")
@@ -726,7 +726,7 @@ def language_tower_by_its_old_name(run: Run) -> None:
     variants=_LLAMA,
 )
 def language_tower_by_both_names(run: Run) -> None:
-    """As ``language_tower_by_its_old_name``, with a pattern that asks for less."""
+    """One layer of the language model in a tiny Llava trains, by a pattern that asks for less than the whole name."""
     _train_tower(run, "*language_model.*layers.2.*")
 
 
