@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from harness.cell import Case, Verdict
 from harness.cell._catalog import shipped
@@ -17,6 +20,63 @@ LATEST: Final = read_observed(OBSERVED / "latest.jsonl")
 #: Where what `latest` has not got is installed.
 FULL: Final = read_observed(OBSERVED / "axolotl-full.jsonl")
 BY_NAME: Final = {case.name: case for case in shipped()}
+
+#: What is no fault, or was not measured.
+NO_FAULT: Final = {Verdict.TRAINS, Verdict.NOT_RUN, Verdict.UNSOLVABLE}
+
+#: Faults of a stage at which nothing helps, so that the cure is another stage, as ``instead`` has to say.
+OTHER_STAGE: Final = {
+    "freeze_except_in_bf16": 0,  # the bf16 optimizer of stage 0 takes a step of its own
+    "unfreeze_more_in_bf16": 0,  # likewise
+    "lower_stages_on_cpu": None,  # on these releases stages 1 and 2 step nothing on CPU
+}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Releases on which these cures do not work, as each of them has to say by naming ``told``."""
+
+    cures: tuple[str, ...]
+    versions: dict[str, str]
+    told: str
+    stage: int | None = None
+
+    def covers(self, cure: Case, stage: int, stack: Observed) -> bool:
+        if cure.name not in self.cures or self.stage not in (None, stage):
+            return False
+        return all(SpecifierSet(one).contains(stack.versions[name]) for name, one in self.versions.items())
+
+
+LIMITS: Final = (
+    # A second engine of the same model finds what the first one has gathered.
+    Limit(("new_engine_after_unfreezing", "new_engine_per_block"), {"deepspeed": "<0.15.3"}, "0.15.3", stage=3),
+    # The Trainer makes no engine.
+    Limit(
+        (
+            "trainer_freeze_except_before",
+            "trainer_saves_gathered",
+            "pretrained_from_accelerate",
+        ),
+        {"transformers": "~=5.1.0"},
+        "5.1.0",
+    ),
+    # Torch loads tensors alone unless told otherwise.
+    Limit(
+        (
+            "exclude_frozen_loose_load",
+            "flags_set_back_before_saving",
+            "fp32_export_without_frozen",
+            "frozen_copy_loose_load",
+            "load_without_optimizer_states",
+            "resume_frozen_alike",
+            "universal_into_the_same_base",
+        ),
+        {"deepspeed": "<0.16.0", "torch": ">=2.6"},
+        "0.16.0",
+    ),
+    Limit(("universal_into_the_same_base",), {"deepspeed": "<0.14.5"}, "0.14.5"),
+    Limit(("bf16_without_frozen_copies",), {"deepspeed": "<=0.17.0", "torch": "<2.3"}, "2.2.2"),
+)
 
 
 def verdicts(case: Case) -> set[Verdict]:
@@ -32,6 +92,33 @@ def verdicts(case: Case) -> set[Verdict]:
         if seen - {Verdict.NOT_RUN}:
             break
     return seen
+
+
+@cache
+def measured() -> tuple[Observed, ...]:
+    """Every stack that could be installed."""
+    stacks = (read_observed(path) for path in sorted(OBSERVED.glob("*.jsonl")))
+    return tuple(one for one in stacks if not one.unsolvable)
+
+
+def at_stage(case: Case, stage: int, stack: Observed) -> set[Verdict]:
+    """Of the variants at this stage that were measured."""
+    found = stack.key()
+    keys = ((case.name, options.id) for options in case.variants if options.stage == stage)
+    return {found[key].verdict for key in keys if key in found}
+
+
+def helped(case: Case, stage: int, stack: Observed) -> bool:
+    """Whether the cure trains where the fault is seen, or cannot: because the stack trains nothing at this stage,
+    or for a reason that is told."""
+    cure = BY_NAME[case.cure]
+    if case.name in OTHER_STAGE and OTHER_STAGE[case.name] in (None, stage):
+        return True
+    if at_stage(BY_NAME["freeze_except_before_engine"], stage, stack) - NO_FAULT:
+        return True
+    if any(limit.covers(cure, stage, stack) for limit in LIMITS):
+        return True
+    return not at_stage(cure, stage, stack) - NO_FAULT
 
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:
@@ -61,6 +148,14 @@ def test_a_case_tells_its_story(case: Case) -> None:
         assert re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", reference), reference
 
 
+@each([*shipped()])
+def test_a_case_is_told_by_itself(case: Case) -> None:
+    """On its page it stands apart from what it is the same as."""
+    for text in (case.summary, case.recipe, case.happens):
+        assert not re.match(r"(?i)(the same\b|as before\b|as with\b|as for\b|as any\b|as ``)", text), text
+        assert not re.search(r"\b((older|newer) (releases|ones|versions|DeepSpeed|torch)|old releases)\b", text), text
+
+
 @each([case for case in shipped() if verdicts(case) - {Verdict.TRAINS}])
 def test_a_fault_leaves_nobody_with_a_failure_only(case: Case) -> None:
     """It says what to do instead, and the case that does so trains in every variant."""
@@ -69,8 +164,51 @@ def test_a_fault_leaves_nobody_with_a_failure_only(case: Case) -> None:
     assert verdicts(BY_NAME[case.cure]) == {Verdict.TRAINS}
 
 
-@each([case for case in shipped() if case.module.rpartition(".")[2].startswith("kind_") and case.instead])
-def test_a_fault_of_the_catalogue_says_why(case: Case) -> None:
+@each([case for case in shipped() if case.kind != "CONTROL" and not case.cure])
+def test_a_fault_without_a_cure_is_one_of_releases(case: Case) -> None:
+    """It trains today, and ``instead`` names the release."""
+    assert not verdicts(case) - NO_FAULT
+    assert re.search(r"\b\d+\.\d+", case.instead), case.instead
+
+
+@each([case for case in shipped() if case.cure])
+def test_the_cure_is_for_the_stage_of_the_fault(case: Case) -> None:
+    """It has a variant for each stage at which the fault is seen today, unless nothing helps there."""
+    ill = {stage for stage in range(4) if at_stage(case, stage, LATEST) - NO_FAULT}
+    if case.name in OTHER_STAGE:
+        ill -= {OTHER_STAGE[case.name]}
+        assert re.search(r"\bstage \d", case.instead), case.instead
+    assert ill <= {options.stage for options in BY_NAME[case.cure].variants}
+
+
+@each([case for case in shipped() if case.cure])
+def test_the_cure_trains_wherever_the_fault_is_seen(case: Case) -> None:
+    """On every stack on which both were measured, at the same stage."""
+    unhelped = [
+        f"{stack.stack}, stage {stage}"
+        for stack in measured()
+        for stage in range(4)
+        if at_stage(case, stage, stack) - NO_FAULT and not helped(case, stage, stack)
+    ]
+    assert not unhelped, f"{case.cure} fails, too: {'; '.join(unhelped)}"
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.told)
+def test_a_limit_of_a_cure_is_told_and_needed(limit: Limit) -> None:
+    """By the cure itself; and one that excuses nothing goes."""
+    for name in limit.cures:
+        assert limit.told in BY_NAME[name].happens, name
+    assert any(
+        at_stage(BY_NAME[name], stage, stack) - NO_FAULT
+        for name in limit.cures
+        for stack in measured()
+        for stage in range(4)
+        if limit.covers(BY_NAME[name], stage, stack)
+    )
+
+
+@each([case for case in shipped() if case.kind != "CONTROL"])
+def test_a_fault_says_why(case: Case) -> None:
     """And where that was read, in which release."""
     assert re.search(r"\b\w+\.py\b", case.why), case.why
     assert re.search(r"\b\d+\.\d+", case.why), case.why

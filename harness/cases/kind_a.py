@@ -71,7 +71,7 @@ def groups_of_what_trains(run: Run) -> None:
     recipe="a group without members",
     moment="before the engine",
     happens="No fault by itself: DeepSpeed drops a group that has no parameter at all. Schedules made before that do "
-    "not know of it. Releases that drop such groups from a client's optimizer alone (0.10.3) cannot create the engine.",
+    "not know of it. DeepSpeed up to 0.11.0 drops them from a client's optimizer alone, and cannot create the engine.",
     variants=_STAGES,
 )
 def group_without_members(run: Run) -> None:

@@ -448,8 +448,8 @@ def unfreeze_more_in_bf16(run: Run) -> None:
     """Naive unfreezing where the model's weights are not the ones that are stepped.
 
     ``FP16_UnfusedOptimizer`` (``deepspeed/runtime/fp16/unfused_optimizer.py``, 0.19.8) puts those parameters of each
-    group that train into lists when it is made, clones them in fp32 and hands the clones to torch's optimizer.  Some
-    releases before cloned the frozen ones as well.
+    group that train into lists when it is made, clones them in fp32 and hands the clones to torch's optimizer.  Up
+    to 0.19.0 it cloned the frozen ones as well.
     """
     model = run.model()
     freeze_except(model, run.part("head"))

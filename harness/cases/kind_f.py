@@ -46,7 +46,7 @@ def _groups(run: Run, by_dimension: dict[bool, list[nn.Parameter]]) -> list[dict
     happens="Silent under zero.Init: a partitioned parameter has one dimension, whatever it is, so that all of them "
     "fall into the group without weight decay.",
     instead="sort by `len(parameter.ds_shape)`, or by name.",
-    cure="sorted_by_whole_shape",
+    cure="sorted_by_ds_shape",
     variants=[_STAGE_2, _STAGE_3, _ZERO_INIT],
 )
 def groups_by_dimension(run: Run) -> None:
@@ -69,7 +69,7 @@ def groups_by_dimension(run: Run) -> None:
     moment="after zero.Init",
     happens="Silent under zero.Init: everything trains, since everything has one dimension.",
     instead="choose by `len(parameter.ds_shape)`, or by name.",
-    cure="sorted_by_whole_shape",
+    cure="sorted_by_ds_shape",
     variants=[_STAGE_2, _STAGE_3, _ZERO_INIT],
 )
 def freeze_by_dimension(run: Run) -> None:
@@ -87,12 +87,12 @@ def freeze_by_dimension(run: Run) -> None:
 
 @case(
     kind="CONTROL",
-    recipe="sorted by the whole shape",
+    recipe="sorted by `ds_shape`",
     moment="after zero.Init",
     happens="Trains: `ds_shape` is the shape of the whole parameter, partitioned or not.",
     variants=[_STAGE_2, _STAGE_3, _ZERO_INIT],
 )
-def sorted_by_whole_shape(run: Run) -> None:
+def sorted_by_ds_shape(run: Run) -> None:
     """Freeze and group by the number of dimensions that the whole parameter has."""
     model = run.model()
     freeze_except(model, (*run.part("block"), *run.part("head")))

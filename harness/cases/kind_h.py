@@ -236,8 +236,8 @@ def weight_norm_while_gathered(run: Run) -> None:
     refs=["huggingface/trl#6828"],
     recipe="PEFT adds a second adapter",
     moment="after the engine",
-    happens="Stage 3 raises, as with any adapter. Below, newer DeepSpeed raises in backward, since no parameter that "
-    "it reduces has a gradient; older ones are silent, and the second adapter never moves.",
+    happens="Stage 3 raises, as with any adapter. Below, DeepSpeed 0.19.8 raises in backward, since no parameter "
+    "that it reduces has a gradient; up to 0.16.9 it is silent, and the second adapter never moves.",
     instead="add all adapters before the engine is created.",
     cure="second_lora_before_engine",
     variants=_PEFT,

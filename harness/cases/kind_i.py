@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     recipe="frozen norms, non-reentrant checkpointing",
     moment="before the engine",
     happens="Stage 3 before DeepSpeed 0.19.3 raises CheckpointError in the first backward wherever torch is 2.5 or "
-    "newer: a frozen weight had its shape in forward and shape 0 when it was recomputed. Lower stages, older torch and "
-    "newer DeepSpeed train.",
+    "newer: a frozen weight had its shape in forward and shape 0 when it was recomputed. Lower stages, torch before "
+    "2.5 and DeepSpeed from 0.19.3 on train.",
     instead="upgrade DeepSpeed to 0.19.3; before that, pass `determinism_check='none'` to the checkpoint, or "
     "`use_reentrant=True` with input gradients enabled (`frozen_norms_reentrant_with_input_grads`).",
     cure="frozen_norms_unchecked",

@@ -86,7 +86,7 @@ def fp32_adapters_under_the_bf16_block(run: Run) -> None:
     recipe="fp32 adapters added after zero.Init, with the bf16 block",
     moment="before the engine",
     happens="DeepSpeed 0.19.2 alone fails at the first step where parameters are small enough to stay whole: one "
-    "gather has two dtypes. Older and newer ones train.",
+    "gather has two dtypes. All others train.",
     instead="make the adapters in the base's dtype (PEFT: `autocast_adapter_dtype=False`).",
     cure="bf16_adapters_after_zero_init",
     variants=[_half(3, init="zero_init", persistence="default"), _half(3, init="zero_init")],

@@ -191,7 +191,7 @@ def resume_other_part_without_frozen(run: Run) -> None:
     recipe="resume with more parts trained",
     moment="load_checkpoint",
     happens="Stages 1 to 3 raise, over sizes of flat buffers and naming no parameter: stage 3 while loading, stages "
-    "1 and 2 at the first step or, in newer releases, while loading. Stage 0 resumes.",
+    "1 and 2 at the first step (up to DeepSpeed 0.16.9) or while loading (0.19.8). Stage 0 resumes.",
     instead="start a new optimizer: load weights only, before the new engine is made.",
     cure="other_part_from_weights",
     variants=_ALL,
@@ -535,12 +535,17 @@ def weights_without_frozen(run: Run) -> None:
 
 # -- universal checkpoints ---------------------------------------------------------------------
 
+_CONVERTS = Fix("deepspeed", "0.14.5", "deepspeedai/DeepSpeed#5608")
+
 
 @case(
     kind="CONTROL",
     recipe="ds_to_universal, load_universal",
     moment="into the same base",
-    happens="Training goes on as if it had not been interrupted.",
+    fixes=[_CONVERTS],
+    happens="Training goes on as if it had not been interrupted. DeepSpeed before 0.14.5 converts no such checkpoint: "
+    "it "
+    f"wants what Megatron puts in at stages 1 and 2, and knows no stage 3. {_FROM_0_16}",
     variants=_SHARDED,
 )
 def universal_into_the_same_base(run: Run) -> None:
@@ -554,7 +559,8 @@ def universal_into_the_same_base(run: Run) -> None:
     recipe="ds_to_universal, load_universal",
     moment="into a model with other weights",
     happens="Silent: what trained comes back, frozen weights do not and stay those of the new model.",
-    instead="load the frozen weights before the engine is made, from the base model or a file of weights.",
+    instead="load the frozen weights before the engine is made, from the base model or a file of weights; it wants "
+    "DeepSpeed 0.14.5 or newer.",
     cure="universal_into_the_same_base",
     variants=_HIGHER,
 )
@@ -582,7 +588,7 @@ def _resume_universal(run: Run, build: Any) -> None:
     recipe="ds_to_universal",
     moment="without --inject_missing_state",
     happens="Stage 2 raises: no universal_checkpoint_info. Stage 3 converts.",
-    instead="convert with `--inject_missing_state`.",
+    instead="convert with `--inject_missing_state`, which is there from DeepSpeed 0.14.5 on.",
     cure="universal_into_the_same_base",
     variants=_HIGHER,
 )
@@ -723,7 +729,7 @@ def pretrained_at_lower_stages(run: Run) -> None:
     kind="CONTROL",
     recipe="model.save_pretrained",
     moment="from accelerator.get_state_dict",
-    happens="The file has all weights, trained and frozen.",
+    happens="The file has all weights, trained and frozen. transformers 5.1.0 makes no engine to gather from.",
     variants=_LLAMA,
     needs=("transformers", "accelerate"),
 )
@@ -761,7 +767,7 @@ def trainer_saves_not_gathered(run: Run) -> None:
     kind="CONTROL",
     recipe="trainer.save_model",
     moment="gathered",
-    happens="The file has all weights, trained and frozen.",
+    happens="The file has all weights, trained and frozen. transformers 5.1.0 makes no engine to gather from.",
     variants=_LLAMA,
     needs=("transformers", "accelerate"),
 )

@@ -146,7 +146,7 @@ def leaf_set_after_engine(run: Run) -> None:
     recipe="a leaf module above frozen layers",
     moment="before the engine",
     happens="Raises. Up to DeepSpeed 0.17.6 the message says what is wrong, that no input of the leaf requires a "
-    "gradient; newer ones fail in backward, on weights of size 0.",
+    "gradient; those from 0.18.0 on fail in backward, on weights of size 0.",
     instead="let what the frozen layers give require a gradient, as `enable_input_require_grads` does.",
     cure="leaf_above_frozen_with_input_grad",
     variants=[*_STAGE_3, Options(model="experts", persistence="default")],

@@ -144,7 +144,7 @@ def teacher_in_eval_engine_below_stage_3(run: Run) -> None:
     variants=_ANY,
 )
 def teacher_in_training_engine(run: Run) -> None:
-    """The same JSON is used for both, so DeepSpeed makes an optimizer for a model that has nothing to optimize.
+    """One JSON is used for both, so DeepSpeed makes an optimizer for a model that has nothing to optimize.
 
     Frozen parameters are sorted out of every group. Stages 1 and 2 then take the dtype of a group's first one
     (runtime/zero/stage_1_and_2.py, 0.19.8), and ``defragment`` in runtime/zero/utils.py (0.19.8) asserts for stage 3
