@@ -334,7 +334,7 @@ def group_removed_after_engine(run: Run) -> None:
     recipe="LoRA",
     moment="before the Trainer",
     happens="Trains from transformers 5.2.0 on. Up to 5.0.0 the first scheduler step raises that two lists differ in "
-    "length, if torch is 2.10 or newer; with an older torch it trains. 5.1.0 makes no engine.",
+    "length, if torch is 2.10 or newer; with torch before it trains. 5.1.0 makes no engine.",
     instead="upgrade transformers; in a loop of your own, make the schedule once the engine is there.",
     cure="schedule_made_by_the_engine",
     variants=[*(Options(stage=stage) for stage in (0, 2, 3)), Options(init="zero_init")],

@@ -33,7 +33,7 @@ def _attach_adapter(model: Any) -> None:
     recipe="an adapter is attached",
     moment="after the engine",
     happens="Stage 3 raises: in the first forward up to DeepSpeed 0.19.0 (torch 2.5 and newer), in the first step "
-    "ever since, and on older torch. The other stages are silent, and the adapter never moves.",
+    "ever since, and on torch before 2.5. The other stages are silent, and the adapter never moves.",
     instead="attach before the engine is created, or create a new engine afterwards.",
     cure="adapter_before_engine",
     variants=[*_BELOW, *_STAGE_3],

@@ -141,7 +141,7 @@ def tail_of_no_rows(run: Run) -> None:
     recipe="a trainable layer of one row, the last of the model",
     moment="before the engine",
     happens="Trains.",
-    variants=[_mlp(3), _mlp(2), _mlp(1), _mlp(0)],
+    variants=[_mlp(3), _mlp(2), _mlp(1)],
 )
 def tail_of_one_row(run: Run) -> None:
     """The head trains, and behind it a layer of one row: 8 elements and a bias of one, of which a rank has none."""
@@ -310,7 +310,7 @@ def freeze_except_in_fp16(run: Run) -> None:
     recipe="exclusion freezing, `engine.compile`",
     moment="before the engine",
     happens="Trains.",
-    variants=[_mlp(2), _mlp(3), _mlp(0)],
+    variants=[_mlp(2), _mlp(3)],
     deadline=120.0,
 )
 def engine_compiled(run: Run) -> None:

@@ -683,7 +683,7 @@ def trainer_without_an_engine(run: Run) -> None:
 )
 def trainer_with_a_scheduler_in_the_json(run: Run) -> None:
     """The schedule is DeepSpeed's, of a constant rate; one block trains."""
-    rate = {"warmup_min_lr": run.hyper.lr, "warmup_max_lr": run.hyper.lr, "warmup_num_steps": 2}
+    rate = {"warmup_min_lr": run.hyper.lr, "warmup_max_lr": "auto", "warmup_num_steps": "auto"}
     _train_through_the_trainer(run, scheduler={"type": "WarmupLR", "params": rate})
 
 
