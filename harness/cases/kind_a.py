@@ -90,7 +90,7 @@ def group_without_members(run: Run) -> None:
 
 @case(
     kind="A",
-    refs=["axolotl-ai-cloud/axolotl#1747", "axolotl-ai-cloud/axolotl#1188"],
+    refs=["axolotl-ai-cloud/axolotl#1747"],
     recipe="nothing trains",
     moment="before the Trainer",
     happens="The engine cannot be created: the Trainer gives its optimizer only what trains, so both its groups are "

@@ -56,7 +56,6 @@ def _engine_of(teacher: Any, config: dict[str, Any]) -> Any:
         "huggingface/trl#669",
         "huggingface/diffusers#1865",
         "huggingface/accelerate#1305",
-        "huggingface/accelerate#3170",
     ],
     recipe="a frozen model beside the one that trains, without an engine",
     moment="in forward",
@@ -294,7 +293,6 @@ def teacher_inside_student(run: Run) -> None:
 
 @case(
     kind="CONTROL",
-    refs=["huggingface/accelerate#3097"],
     recipe="two models that both train, each in an engine",
     moment="steps interleaved",
     happens="Trains: engines do not disturb each other.",

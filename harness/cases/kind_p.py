@@ -27,6 +27,8 @@ def _mlp(stage: int, **more: Any) -> Options:
 def own_loss_unscaled(run: Run) -> None:
     """The loop tells DeepSpeed not to divide by the number of micro-batches.
 
+    transformers' Trainer does so, too, and trains (5.16.1): it hands on a loss that it has scaled itself.
+
     The model's output carries a hook that divides what comes through it in a plain ``loss.backward()``
     (``_backward_prologue_per_tensor`` in deepspeed/runtime/engine.py, read in 0.19.8) and is to keep out of
     ``engine.backward``.  By what it recognizes that is another hook, put on the loss by ``engine.backward``; where the

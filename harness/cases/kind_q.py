@@ -684,15 +684,13 @@ def trainer_without_an_engine(run: Run) -> None:
 def trainer_with_a_scheduler_in_the_json(run: Run) -> None:
     """The schedule is DeepSpeed's, of a constant rate; one block trains."""
     rate = {"warmup_min_lr": run.hyper.lr, "warmup_max_lr": "auto", "warmup_num_steps": "auto"}
-    _train_through_the_trainer(run, scheduler={"type": "WarmupLR", "params": rate})
+    scheduler = {"type": "WarmupLR", "params": rate}
+    _train_through_the_trainer(run, arguments={"warmup_steps": 2}, config={"scheduler": scheduler})
 
 
-def _train_through_the_trainer(run: Run, **config: Any) -> None:
+def _train_through_the_trainer(run: Run, **settings: Any) -> None:
     train_with_trainer(
-        run,
-        freeze=lambda model: freeze_except(model, run.part("block")),
-        intent=run.part("block"),
-        config=config,
+        run, freeze=lambda model: freeze_except(model, run.part("block")), intent=run.part("block"), **settings
     )
 
 
