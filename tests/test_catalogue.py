@@ -13,12 +13,13 @@ from packaging.specifiers import SpecifierSet
 
 from harness.cell import Case, Verdict
 from harness.cell._catalog import shipped
-from harness.cell.outcome._observed import read_observed
+from harness.cell.outcome._observed import Observed, read_observed
+from harness.control._fresh import fresh
 
 OBSERVED: Final = Path(__file__).parents[1] / "matrix" / "observed"
-LATEST: Final = read_observed(OBSERVED / "latest.jsonl")
+LATEST: Final = fresh(read_observed(OBSERVED / "latest.jsonl"))
 #: Where what `latest` has not got is installed.
-FULL: Final = read_observed(OBSERVED / "axolotl-full.jsonl")
+FULL: Final = fresh(read_observed(OBSERVED / "axolotl-full.jsonl"))
 BY_NAME: Final = {case.name: case for case in shipped()}
 
 #: What is no fault, or was not measured.
@@ -97,7 +98,7 @@ def verdicts(case: Case) -> set[Verdict]:
 @cache
 def measured() -> tuple[Observed, ...]:
     """Every stack that could be installed."""
-    stacks = (read_observed(path) for path in sorted(OBSERVED.glob("*.jsonl")))
+    stacks = (fresh(read_observed(path)) for path in sorted(OBSERVED.glob("*.jsonl")))
     return tuple(one for one in stacks if not one.unsolvable)
 
 
@@ -127,7 +128,7 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
 
 @pytest.mark.parametrize("stack", ["latest", "oldest"])
 def test_every_variant_is_measured_on_both_ends(stack: str) -> None:
-    found = read_observed(OBSERVED / f"{stack}.jsonl").key()
+    found = fresh(read_observed(OBSERVED / f"{stack}.jsonl")).key()
     wanted = {(case.name, options.id) for case in shipped() for options in case.variants}
     assert sorted(wanted - found.keys()) == [], f"measure them: thawcheck sweep {stack}"
 
