@@ -1,0 +1,127 @@
+"""What the ranks do of a plan, in the order in which its tool does it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from harness.cell import Model, freeze_except
+from harness.preflight._dialects import DIALECTS
+
+if TYPE_CHECKING:
+    import torch
+
+    from harness.cell._run import Run
+    from harness.cell.models import Batch
+
+__all__ = ["rehearse"]
+
+
+def rehearse(run: Run, plan: Mapping[str, Any]) -> None:
+    """:param plan: plain data; :func:`harness.preflight._rehearsal.case_source` writes it."""
+    import dataclasses
+
+    run.hyper = dataclasses.replace(run.hyper, weight_decay=plan["weight_decay"])
+    model = _model(plan)
+    names = _names(model)
+    chosen = names if plan["train"] is None else _chosen(plan, names)
+    if plan["adapter"] is not None:
+        wrap: Callable[[Any], Any] = _adapter(plan)
+        chosen = ["*lora_*", *(f"*modules_to_save*{name}*" for name in plan["adapter"]["whole"])]
+    else:
+        wrap = _as_it_is
+    if plan["tool"] == "deepspeed":
+        built = run.model(model, wrap=wrap)
+        _freeze(run, plan)(built)
+        engine = run.engine(built, **plan["config"])
+        run.train(engine, intent=chosen)
+        return
+    from harness.drivers.trainer import train_with_trainer
+
+    train_with_trainer(run, model, wrap=wrap, intent=chosen, freeze=_freeze(run, plan), config=plan["config"])
+
+
+def _as_it_is(model: Any) -> Any:
+    return model
+
+
+def _freeze(run: Run, plan: Mapping[str, Any]) -> Callable[[Any], None]:
+    """As the tool freezes, with the patterns as they are written."""
+    patterns = plan["train"]
+    if patterns is None:
+        return lambda _: None
+    if plan["tool"] == "axolotl" and importlib.util.find_spec("axolotl") is not None:
+        from harness.drivers.axolotl import freeze_layers_except
+
+        return lambda model: freeze_layers_except(model, patterns)
+    if plan["tool"] == "axolotl":
+        run.note("axolotl is not installed here, so its patterns were read as 0.19.0 reads them")
+    return lambda model: freeze_except(model, _chosen(plan, [name for name, _ in model.named_parameters()]))
+
+
+def _chosen(plan: Mapping[str, Any], names: list[str]) -> list[str]:
+    matching = DIALECTS[plan["dialect"]].matching
+    chosen = {name for pattern in plan["train"] for name in matching(pattern, names)}
+    return [name for name in names if name in chosen]
+
+
+def _config(plan: Mapping[str, Any]) -> Any:
+    from harness.preflight._meta import configuration
+    from harness.preflight._shrink import shrink
+
+    return shrink(configuration(_request(plan)), layers=plan["layers"])
+
+
+def _request(plan: Mapping[str, Any]) -> dict[str, Any]:
+    return {"config": plan["model"], "trust": plan["trust"], "folder": plan["folder"]}
+
+
+def _model(plan: Mapping[str, Any]) -> Model:
+    from harness.preflight._meta import build
+
+    def made() -> torch.nn.Module:
+        config = _config(plan)
+        config.use_cache = False
+        config.dtype = None  # weights start in fp32, whatever those of the real model are stored in
+        model, _ = build(config, _request(plan))
+        result: torch.nn.Module = model.float()
+        return result
+
+    return Model("tiny", made, _batch(plan))
+
+
+def _names(model: Model) -> list[str]:
+    import torch
+
+    with torch.device("meta"):
+        return [name for name, _ in model.build().named_parameters()]
+
+
+def _batch(plan: Mapping[str, Any]) -> Callable[[torch.Generator], Batch]:
+    """Tokens; a model of pictures or sound is given text alone."""
+    config = _config(plan)
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    size = int(getattr(text, "vocab_size", 0) or getattr(config, "vocab_size", 64))
+
+    def draw(generator: torch.Generator) -> Batch:
+        import torch
+
+        # The first numbers are those of special tokens, which shrinking puts there.
+        tokens = torch.randint(min(24, size // 2), size, (2, 16), generator=generator)
+        return {"input_ids": tokens, "labels": tokens.clone()}
+
+    return draw
+
+
+def _adapter(plan: Mapping[str, Any]) -> Callable[[Any], Any]:
+    from harness.drivers.adapters import adapted
+
+    asked = plan["adapter"]
+    targets = asked["targets"]
+    settings: dict[str, Any] = {"r": asked["r"]}
+    if targets:
+        settings["target_modules"] = "all-linear" if targets == ["all-linear"] else targets
+    if asked["whole"]:
+        settings["modules_to_save"] = asked["whole"]
+    return adapted("LoraConfig", **settings)
