@@ -182,7 +182,7 @@ def _written(pattern: str, wanted: Sequence[str], read: Dialect, inventory: Inve
     plain = pattern.removeprefix("re:").strip("^$").replace("\\.", ".").replace(".*", "*").replace(".+", "*")
     bare = plain.strip("*.")
     tries = {
-        "glob": (plain, f"{plain}*", f"*{plain}", f"*{plain}*", f"*{bare}*"),
+        "glob": (re.sub(r"(\d)\*", r"\1.*", plain), plain, f"{plain}*", f"*{plain}", f"*{plain}*", f"*{bare}*"),
         "axolotl": (f"{bare}.", f".+.{bare}", f".+{bare}", f".+{bare}.", plain.replace("*", ".+")),
         "match": (re.escape(bare), f".*{re.escape(bare)}", re.escape(bare) + r"\."),
     }
