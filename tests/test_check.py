@@ -260,9 +260,8 @@ def test_what_an_axolotl_file_says(tmp_path: Path) -> None:
             "freezing comes after the adapter",
         ),
         (
-            "base_model: m\nunfrozen_parameters: [a]\n"
-             "gradient_checkpointing: true\n"
-             "gradient_checkpointing_kwargs: {use_reentrant: true}",
+            "{base_model: m, unfrozen_parameters: [a], gradient_checkpointing: true, "  # noqa: ISC004  # one file
+            "gradient_checkpointing_kwargs: {use_reentrant: true}}",
             "checkpointing",
             "use_reentrant is true, which Axolotl refuses",
         ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from harness.cell.ranks._device import DEVICES
 from harness.control._exit import Exit, Usage, help_texts
 from harness.preflight._check import Asked, check
 from harness.preflight._dialects import DIALECTS
@@ -14,6 +15,8 @@ from harness.preflight._finding import Level
 from harness.preflight._report import as_dict, as_text
 
 __all__ = ["add_to", "execute"]
+
+_EXITS: Final = {Level.INPUT: Exit.USAGE, Level.WRONG: Exit.DIFFERS, Level.UNKNOWN: Exit.FAILED}
 
 
 def add_to(commands: Any) -> None:
@@ -28,6 +31,7 @@ def add_to(commands: Any) -> None:
                 Exit.OK: "safe, or safe but for what is told",
                 Exit.DIFFERS: "not safe",
                 Exit.USAGE: "bad usage or input",
+                Exit.FAILED: "nothing wrong was found, and two ranks could not be had; or the harness itself failed",
             },
         ),
     )
@@ -42,6 +46,7 @@ def add_to(commands: Any) -> None:
     what.add_argument("--match", choices=[*DIALECTS], default="glob", help="how --train is read (default: glob)")
     parser.add_argument("--world", type=int, default=8, metavar="N", help="ranks of the real job (default: 8)")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code that comes with the model")
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="where the two ranks train (default: cpu)")
     parser.add_argument("--fast", action="store_true", help="no ranks")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(execute=execute)
@@ -60,10 +65,11 @@ def execute(args: argparse.Namespace) -> Exit:
             world=args.world,
             trust=args.trust_remote_code,
             fast=args.fast,
+            device=args.device,
         )
     )
     print(json.dumps(as_dict(result, args.world), indent=2) if args.json else as_text(result, args.world))
-    return {Level.INPUT: Exit.USAGE, Level.WRONG: Exit.DIFFERS}.get(result.level, Exit.OK)
+    return _EXITS.get(result.level, Exit.OK)
 
 
 def _refuse(args: argparse.Namespace) -> None:

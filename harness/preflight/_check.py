@@ -36,6 +36,7 @@ class Asked:
     world: int = 8
     trust: bool = False
     fast: bool = False
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -68,15 +69,15 @@ def check(asked: Asked) -> Result:
         wrong = worst(findings) is Level.WRONG
         cure = find_cure(plan, static, findings, installed_versions(), None) if wrong else None
         return Result(plan, static, tuple(findings), None, cure)
-    return _on_ranks(plan, static, findings)
+    return _on_ranks(plan, static, findings, asked.device)
 
 
-def _on_ranks(plan: Plan, static: Static, findings: list[Finding]) -> Result:
+def _on_ranks(plan: Plan, static: Static, findings: list[Finding], device: str) -> Result:
     """With what two ranks did, and where something is wrong, with a change that they show to help."""
     if plan.source.config is None:
         text = "the names come from its files, and a model to train is built from a configuration alone"
-        return Result(plan, static, (*findings, Finding(Level.CAUTION, "not-run", "two ranks", text)))
-    with contextlib.closing(Stage()) as stage:
+        return Result(plan, static, (*findings, Finding(Level.UNKNOWN, "not-run", "two ranks", text)))
+    with contextlib.closing(Stage(device)) as stage:
         rehearsal = stage.rehearse(plan, static) if static.trained or plan.adapter else None
         if rehearsal is not None:
             findings += rehearsal.findings

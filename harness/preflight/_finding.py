@@ -15,6 +15,7 @@ class Level(str, enum.Enum):
 
     INPUT = "bad input"  #: what was given cannot be read or makes no sense
     WRONG = "not safe"  #: it will not train what was asked for
+    UNKNOWN = "not known"  #: nothing wrong was found, and the two ranks could not be had
     CAUTION = "safe but"  #: it may not be what was meant
     NOTE = "note"  #: nothing is wrong
 

@@ -96,20 +96,38 @@ class Stage:
             outcome, _ = self._session.run(case, options)
         except LauncherFailed as error:
             text = f"it could not be run on two ranks: {error}"
-            return Rehearsal(None, (Finding(Level.CAUTION, "not-run", "two ranks", text),))
+            return Rehearsal(None, (Finding(Level.UNKNOWN, "not-run", "two ranks", text),))
         if outcome.malformed:
             text = f"it could not be run on two ranks: {outcome.malformed}"
-            return Rehearsal(outcome.record, (Finding(Level.CAUTION, "not-run", "two ranks", text),))
-        return Rehearsal(outcome.record, tuple(_found(outcome.record)))
+            return Rehearsal(outcome.record, (Finding(Level.UNKNOWN, "not-run", "two ranks", text),))
+        return Rehearsal(outcome.record, (*_found(outcome.record), *_unlike(plan)))
 
 
 def _found(record: CaseRecord) -> Iterator[Finding]:
     if record.verdict is Verdict.TRAINS:
         return
     if record.verdict in (Verdict.NOT_RUN, Verdict.UNSOLVABLE):
-        yield Finding(Level.CAUTION, "not-run", "two ranks", f"it could not be run: {record.headline}")
+        yield Finding(Level.UNKNOWN, "not-run", "two ranks", f"it could not be run: {record.headline}")
         return
     yield Finding(Level.WRONG, "rehearsal", "two ranks", f"{record.verdict}: {' '.join(record.headline.split())}")
+
+
+def _unlike(plan: Plan) -> Iterator[Finding]:
+    """What of the plan the two ranks did otherwise."""
+
+    def other(text: str, level: Level = Level.NOTE) -> Finding:
+        return Finding(level, "unlike", "two ranks", text)
+
+    if plan.precision == "fp16":
+        yield other("they ran in fp32, as CPUs do not train in fp16; loss scaling was not seen", Level.CAUTION)
+    if not plan.optimizer.lower().startswith("adam"):
+        yield other(f"they used AdamW, not {plan.optimizer}", Level.CAUTION)
+    if plan.deepspeed is not None and plan.deepspeed.offload == "nvme":
+        yield other("nothing was offloaded to NVMe", Level.CAUTION)
+    towers = [key for key in plan.source.config or {} if key in ("vision_config", "audio_config")]
+    if towers:
+        seen = f"they were given text alone, so what only {' and '.join(towers)} build got no input"
+        yield other(seen, Level.CAUTION)
 
 
 def options_of(plan: Plan) -> Options:

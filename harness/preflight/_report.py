@@ -40,6 +40,9 @@ def answer(result: Result) -> Iterator[str]:
         yield "bad input: nothing can be said until it is put right"
     elif level is Level.NOTE:
         yield f"safe: nothing was found, and {how}"
+    elif level is Level.UNKNOWN:
+        first = next(one for one in result.findings if one.level is level)
+        yield f"not known: {first}"
     elif level is Level.CAUTION:
         count = sum(one.level is level for one in result.findings)
         yield f"safe but: see the {count} thing{'s' if count > 1 else ''} above; {how}"
