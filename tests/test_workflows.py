@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types, and one test needs none
+import yaml
 from small_matrix import solve
 from sweep_world import ORDER, Checkout
 

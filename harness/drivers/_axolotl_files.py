@@ -22,7 +22,7 @@ def write_files(
     :param model: of transformers, whose words are numbered from 0.
     :param rows: texts in the data set.
     """
-    import yaml  # type: ignore[import-untyped]  # it ships no types
+    import yaml
 
     vocabulary = model.config.vocab_size
     model.save_pretrained(folder / "base")
