@@ -151,6 +151,9 @@ def test_a_cell_tells_all_and_has_a_link(open_page: Open) -> None:
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     assert "case=" not in page.url
+    # Also who came by a click goes on from there by keyboard.
+    focused = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused.startswith(f"{NAIVE} on ds-0.17.0: ")
 
 
 def test_a_hostile_name_and_message_are_text(open_page: Open) -> None:
