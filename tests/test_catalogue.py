@@ -45,7 +45,10 @@ class Limit:
     def covers(self, cure: Case, stage: int, stack: Observed) -> bool:
         if cure.name not in self.cures or self.stage not in (None, stage):
             return False
-        return all(SpecifierSet(one).contains(stack.versions[name]) for name, one in self.versions.items())
+        return all(
+            name in stack.versions and SpecifierSet(one).contains(stack.versions[name])
+            for name, one in self.versions.items()
+        )
 
 
 LIMITS: Final = (
@@ -95,31 +98,46 @@ def verdicts(case: Case) -> set[Verdict]:
     return seen
 
 
+@dataclass(frozen=True)
+class Stages:
+    """A stack, by what the variants that cases have today did on it at each stage."""
+
+    stack: Observed
+    verdicts: dict[tuple[str, int], set[Verdict]]
+
+    def of(self, case: Case, stage: int) -> set[Verdict]:
+        """Without what is no fault."""
+        return self.verdicts.get((case.name, stage), set()) - NO_FAULT
+
+
 @cache
-def measured() -> tuple[Observed, ...]:
-    """Every stack that could be installed."""
-    stacks = (fresh(read_observed(path)) for path in sorted(OBSERVED.glob("*.jsonl")))
-    return tuple(one for one in stacks if not one.unsolvable)
+def by_stage(path: Path) -> Stages:
+    wanted = {(case.name, options.id) for case in shipped() for options in case.variants}
+    stack = fresh(read_observed(path))
+    found: dict[tuple[str, int], set[Verdict]] = {}
+    for outcome in stack.outcomes:
+        for options in outcome.variants:
+            if (outcome.case, options.id) in wanted:
+                found.setdefault((outcome.case, options.stage), set()).add(outcome.verdict)
+    return Stages(stack, found)
 
 
-def at_stage(case: Case, stage: int, stack: Observed) -> set[Verdict]:
-    """Of the variants at this stage that were measured."""
-    found = stack.key()
-    keys = ((case.name, options.id) for options in case.variants if options.stage == stage)
-    return {found[key].verdict for key in keys if key in found}
+def measured() -> list[Stages]:
+    """Every stack."""
+    return [by_stage(path) for path in sorted(OBSERVED.glob("*.jsonl"))]
 
 
-def helped(case: Case, stage: int, stack: Observed) -> bool:
+def helped(case: Case, stage: int, seen: Stages) -> bool:
     """Whether the cure trains where the fault is seen, or cannot: because the stack trains nothing at this stage,
     or for a reason that is told."""
     cure = BY_NAME[case.cure]
     if case.name in OTHER_STAGE and OTHER_STAGE[case.name] in (None, stage):
         return True
-    if at_stage(BY_NAME["freeze_except_before_engine"], stage, stack) - NO_FAULT:
+    if seen.of(BY_NAME["freeze_except_before_engine"], stage):
         return True
-    if any(limit.covers(cure, stage, stack) for limit in LIMITS):
+    if any(limit.covers(cure, stage, seen.stack) for limit in LIMITS):
         return True
-    return not at_stage(cure, stage, stack) - NO_FAULT
+    return not seen.of(cure, stage)
 
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:
@@ -175,7 +193,8 @@ def test_a_fault_without_a_cure_is_one_of_releases(case: Case) -> None:
 @each([case for case in shipped() if case.cure])
 def test_the_cure_is_for_the_stage_of_the_fault(case: Case) -> None:
     """It has a variant for each stage at which the fault is seen today, unless nothing helps there."""
-    ill = {stage for stage in range(4) if at_stage(case, stage, LATEST) - NO_FAULT}
+    seen = by_stage(OBSERVED / "latest.jsonl")
+    ill = {stage for stage in range(4) if seen.of(case, stage)}
     if case.name in OTHER_STAGE:
         ill -= {OTHER_STAGE[case.name]}
         assert re.search(r"\bstage \d", case.instead), case.instead
@@ -186,10 +205,10 @@ def test_the_cure_is_for_the_stage_of_the_fault(case: Case) -> None:
 def test_the_cure_trains_wherever_the_fault_is_seen(case: Case) -> None:
     """On every stack on which both were measured, at the same stage."""
     unhelped = [
-        f"{stack.stack}, stage {stage}"
-        for stack in measured()
+        f"{seen.stack.stack}, stage {stage}"
+        for seen in measured()
         for stage in range(4)
-        if at_stage(case, stage, stack) - NO_FAULT and not helped(case, stage, stack)
+        if seen.of(case, stage) and not helped(case, stage, seen)
     ]
     assert not unhelped, f"{case.cure} fails, too: {'; '.join(unhelped)}"
 
@@ -200,11 +219,11 @@ def test_a_limit_of_a_cure_is_told_and_needed(limit: Limit) -> None:
     for name in limit.cures:
         assert limit.told in BY_NAME[name].happens, name
     assert any(
-        at_stage(BY_NAME[name], stage, stack) - NO_FAULT
+        seen.of(BY_NAME[name], stage)
         for name in limit.cures
-        for stack in measured()
+        for seen in measured()
         for stage in range(4)
-        if limit.covers(BY_NAME[name], stage, stack)
+        if limit.covers(BY_NAME[name], stage, seen.stack)
     )
 
 
