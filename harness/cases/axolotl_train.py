@@ -188,7 +188,7 @@ def axolotl_train_checkpointing(run: Run) -> None:
     deadline=_DEADLINE,
 )
 def axolotl_train_checkpointing_unchecked(run: Run) -> None:
-    """As ``axolotl_train_checkpointing``, and torch does not compare what it recomputes."""
+    """Axolotl's own train checkpoints, and torch does not compare what it recomputes."""
     checkpointing = {"use_reentrant": False, "determinism_check": "none"}
     settings = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": checkpointing}
     train_with_axolotl(run, ["model.layers.2."], intent=run.part("block"), settings=settings)
@@ -224,7 +224,7 @@ def axolotl_train_saves_without_gathering(run: Run) -> None:
     deadline=_DEADLINE,
 )
 def axolotl_train_saved_by_zero_to_fp32(run: Run) -> None:
-    """As ``axolotl_train_saves_without_gathering``, and the checkpoint is put together as its own script does."""
+    """Axolotl's own train saves without gathering, and the checkpoint is put together as its own script does."""
     train_with_axolotl(run, ["model.layers.2."], intent=run.part("block"), zero={}, back=_put_together)
 
 

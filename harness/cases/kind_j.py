@@ -202,7 +202,9 @@ def autocast_two_dtypes(run: Run) -> None:
     kind="CONTROL",
     recipe="fp32 weights under `torch_autocast`",
     moment="before the engine",
-    happens="Trains, in bf16 where that is safe; gradients are exchanged in bf16, too.",
+    fixes=[Fix("deepspeed", "0.17.6", "deepspeedai/DeepSpeed#7534")],
+    happens="Trains, in bf16 where that is safe; gradients are exchanged in bf16, too. Before DeepSpeed 0.17.6, "
+    "stages 1 and 2 give wrong gradients.",
     variants=[_half(3), _half(2), _half(1)],
 )
 def autocast_one_dtype(run: Run) -> None:

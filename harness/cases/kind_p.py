@@ -96,8 +96,10 @@ def bf16_with_frozen_copies(run: Run) -> None:
     kind="CONTROL",
     recipe="bf16 at stage 0, the optimizer given what trains",
     moment="before the engine",
-    happens="Trains, and only what trains has an fp32 copy. On torch 2.2.2, DeepSpeed 0.13.1 to 0.17.0 raises at the "
-    "first step of bf16 at stage 0: a view was modified in place.",
+    fixes=[Fix("deepspeed", "0.18.6", "deepspeedai/DeepSpeed#7839")],
+    happens="Trains, and only what trains has an fp32 copy. bf16 at stage 0 is wrong in itself on DeepSpeed 0.17.6 to "
+    "0.18.5 (`freeze_except_in_bf16`), and on torch 2.2.2 DeepSpeed 0.13.1 to 0.17.0 raises at its first step: a view "
+    "was modified in place.",
     variants=[_mlp(0, precision="bf16")],
 )
 def bf16_without_frozen_copies(run: Run) -> None:
@@ -189,7 +191,8 @@ def unused_with_decay(run: Run) -> None:
     ],
     recipe="a trainable module that forward never calls, no weight decay",
     moment="before the engine",
-    happens="Trains, with offload and accumulation, too: the KeyError and assertions of DeepSpeed before 0.4 are gone.",
+    happens="Trains, with offload and accumulation, too: the KeyError and assertions of DeepSpeed before 0.4 are gone. "
+    "DeepSpeed 0.17.6 and 0.18.0 compute a wrong gradient at stage 2 with two micro-batches; why was not read.",
     variants=[_mlp(3), _mlp(2, offload="cpu"), _mlp(2, accumulation=2), _mlp(1, offload="cpu"), _mlp(0)],
 )
 def unused_without_decay(run: Run) -> None:

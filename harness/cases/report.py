@@ -104,7 +104,7 @@ def report_first_loop(run: Run) -> None:
     needs=("transformers", "accelerate"),
 )
 def report_remedy(run: Run) -> None:
-    """The same, and only what matches nothing is touched."""
+    """The Llama of the report, in which only what matches nothing is touched."""
 
     def freeze_the_rest(model: Any) -> None:
         for name, parameter in model.named_parameters():

@@ -58,7 +58,7 @@ def settings_freeze_except(run: Run) -> None:
     variants=_AT_STAGE_3,
 )
 def settings_unfreeze_more(run: Run) -> None:
-    """The same, for a block that is unfrozen once the engine exists."""
+    """One block trains, and another is unfrozen once the engine exists, under each setting by itself."""
     first, later = part(run, "other block"), part(run, "block")
     train(
         run,
@@ -78,6 +78,6 @@ def settings_unfreeze_more(run: Run) -> None:
     variants=_AT_STAGE_3,
 )
 def settings_freeze_after(run: Run) -> None:
-    """The same, for what is frozen once the engine exists."""
+    """All trains when the engine is made, and all but a block is frozen then, under each setting by itself."""
     meant = part(run, "block")
     train(run, after_engine=lambda model: freeze_except(model, meant), intent=meant, hyper=Hyper(weight_decay=0.1))
