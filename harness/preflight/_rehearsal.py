@@ -24,6 +24,8 @@ from harness.preflight._static import Static
 
 __all__ = ["Rehearsal", "Stage", "case_source"]
 
+#: Of a library's message; some list every parameter.
+_LONGEST: Final = 300
 #: A case as anyone writes one, so that it can be kept and shown to others.
 _SOURCE: Final = '''"""What `thawcheck check` had two ranks do: a tiny model, frozen as was planned."""
 
@@ -100,7 +102,11 @@ class Stage:
         if outcome.malformed:
             text = f"it could not be run on two ranks: {outcome.malformed}"
             return Rehearsal(outcome.record, (Finding(Level.UNKNOWN, "not-run", "two ranks", text),))
-        return Rehearsal(outcome.record, (*_found(outcome.record), *_unlike(plan)))
+        record = outcome.record
+        # The variant's model stands for settings alone; what ran is the user's.
+        record.options = {**record.options, "model": str((plan.source.config or {}).get("model_type", ""))}
+        record.id = record.case = "as planned"
+        return Rehearsal(record, (*_found(record), *_unlike(plan)))
 
 
 def _found(record: CaseRecord) -> Iterator[Finding]:
@@ -109,7 +115,11 @@ def _found(record: CaseRecord) -> Iterator[Finding]:
     if record.verdict in (Verdict.NOT_RUN, Verdict.UNSOLVABLE):
         yield Finding(Level.UNKNOWN, "not-run", "two ranks", f"it could not be run: {record.headline}")
         return
-    yield Finding(Level.WRONG, "rehearsal", "two ranks", f"{record.verdict}: {' '.join(record.headline.split())}")
+    told = record.headline
+    if record.failure is not None:
+        message = " ".join(record.failure.message.split())
+        told = f"{record.failure.type} at {record.failure.moment!r}: {message[:_LONGEST]}"
+    yield Finding(Level.WRONG, "rehearsal", "two ranks", f"{record.verdict}: {told}")
 
 
 def _unlike(plan: Plan) -> Iterator[Finding]:

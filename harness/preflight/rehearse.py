@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,11 +22,8 @@ __all__ = ["rehearse"]
 
 def rehearse(run: Run, plan: Mapping[str, Any]) -> None:
     """:param plan: plain data; :func:`harness.preflight._rehearsal.case_source` writes it."""
-    import dataclasses
-
     run.hyper = dataclasses.replace(run.hyper, weight_decay=plan["weight_decay"])
-    model = _model(plan)
-    names = _names(model)
+    model, names = _model(plan)
     chosen = names if plan["train"] is None else _chosen(plan, names)
     if plan["adapter"] is not None:
         wrap: Callable[[Any], Any] = _adapter(plan)
@@ -52,12 +51,19 @@ def _freeze(run: Run, plan: Mapping[str, Any]) -> Callable[[Any], None]:
     if patterns is None:
         return lambda _: None
     if plan["tool"] == "axolotl" and importlib.util.find_spec("axolotl") is not None:
-        from harness.drivers.axolotl import freeze_layers_except
-
-        return lambda model: freeze_layers_except(model, patterns)
+        return lambda model: _axolotl_freezes(model, patterns)
     if plan["tool"] == "axolotl":
         run.note("axolotl is not installed here, so its patterns were read as 0.19.0 reads them")
     return lambda model: freeze_except(model, _chosen(plan, [name for name, _ in model.named_parameters()]))
+
+
+def _axolotl_freezes(model: Any, patterns: list[str]) -> None:
+    """As ``axolotl/train.py`` does (0.19.0)."""
+    from harness.drivers.axolotl import freeze_layers_except
+
+    freeze_layers_except(model, patterns)
+    if any(part in pattern for pattern in patterns for part in ("lm_head", "embed_tokens")):
+        model.enable_input_require_grads()
 
 
 def _chosen(plan: Mapping[str, Any], names: list[str]) -> list[str]:
@@ -66,41 +72,35 @@ def _chosen(plan: Mapping[str, Any], names: list[str]) -> list[str]:
     return [name for name in names if name in chosen]
 
 
-def _config(plan: Mapping[str, Any]) -> Any:
-    from harness.preflight._meta import configuration
-    from harness.preflight._shrink import shrink
-
-    return shrink(configuration(_request(plan)), layers=plan["layers"])
-
-
 def _request(plan: Mapping[str, Any]) -> dict[str, Any]:
     return {"config": plan["model"], "trust": plan["trust"], "folder": plan["folder"]}
 
 
-def _model(plan: Mapping[str, Any]) -> Model:
-    from harness.preflight._meta import build
-
-    def made() -> torch.nn.Module:
-        config = _config(plan)
-        config.use_cache = False
-        config.dtype = None  # weights start in fp32, whatever those of the real model are stored in
-        model, _ = build(config, _request(plan))
-        result: torch.nn.Module = model.float()
-        return result
-
-    return Model("tiny", made, _batch(plan))
-
-
-def _names(model: Model) -> list[str]:
+def _model(plan: Mapping[str, Any]) -> tuple[Model, list[str]]:
+    """The tiny model, and the names of its parameters."""
     import torch
 
+    from harness.preflight._meta import build, configuration
+    from harness.preflight._shrink import shrink
+
+    request = _request(plan)
+    config = shrink(configuration(request), layers=plan["layers"])
+    config.use_cache = False
     with torch.device("meta"):
-        return [name for name, _ in model.build().named_parameters()]
+        known, _ = build(config, request)
+    kind = type(known)
+
+    def made() -> torch.nn.Module:
+        # By its class: what the Auto classes call makes it under zero.Init where arguments of the Trainer exist, and
+        # the twin needs all of it.
+        result: torch.nn.Module = kind(copy.deepcopy(config)).float()
+        return result
+
+    return Model("tiny", made, _batch(config)), [name for name, _ in known.named_parameters()]
 
 
-def _batch(plan: Mapping[str, Any]) -> Callable[[torch.Generator], Batch]:
+def _batch(config: Any) -> Callable[[torch.Generator], Batch]:
     """Tokens; a model of pictures or sound is given text alone."""
-    config = _config(plan)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     size = int(getattr(text, "vocab_size", 0) or getattr(config, "vocab_size", 64))
 
