@@ -24,6 +24,8 @@ from harness.preflight._static import Static
 
 __all__ = ["Rehearsal", "Stage", "case_source"]
 
+#: Until then nothing of the user's recipe has run, so that what fails is the model, or this program.
+_BEFORE: Final = ("start", "constructed")
 #: Of a library's message; some list every parameter.
 _LONGEST: Final = 300
 #: A case as anyone writes one, so that it can be kept and shown to others.
@@ -119,6 +121,10 @@ def _found(record: CaseRecord) -> Iterator[Finding]:
     if record.failure is not None:
         message = " ".join(record.failure.message.split())
         told = f"{record.failure.type} at {record.failure.moment!r}: {message[:_LONGEST]}"
+        if record.failure.moment in _BEFORE:
+            text = f"the tiny model could not be made there: {told}"
+            yield Finding(Level.UNKNOWN, "not-run", "two ranks", text)
+            return
     yield Finding(Level.WRONG, "rehearsal", "two ranks", f"{record.verdict}: {told}")
 
 
