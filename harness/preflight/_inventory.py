@@ -6,10 +6,11 @@ import json
 import math
 import os
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from harness.cell.ranks._programs import import_path, program
 
 __all__ = ["Inventory", "NoModel", "Parameter", "take_inventory"]
 
@@ -87,13 +88,13 @@ def take_inventory(request: Mapping[str, Any], *, timeout: float = _PATIENCE) ->
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "harness.preflight._meta"],
+            program("harness.preflight._meta"),
             input=json.dumps(request),
             capture_output=True,
             text=True,
             timeout=timeout,
             # No accelerator: shapes need none, and those that are there may be busy.
-            env={**os.environ, **OFFLINE, "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"},
+            env={**os.environ, **import_path(), **OFFLINE, "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"},
             check=False,
         )
     except subprocess.TimeoutExpired:
