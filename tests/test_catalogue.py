@@ -87,7 +87,7 @@ LIMITS: Final = (
     # Gradients are divided by a loss scale that the loss never had.
     Limit(("bf16_without_frozen_copies",), {"deepspeed": ">=0.17.6,<0.18.6"}, "0.18.5", stage=0),
     Limit(("autocast_one_dtype",), {"deepspeed": "<0.17.6"}, "0.17.6"),
-    Limit(("unused_without_decay",), {"deepspeed": ">=0.17.6,<0.18.1"}, "0.17.6", stage=2),
+    Limit(("unused_without_decay",), {"deepspeed": ">=0.17.6,<0.18.3"}, "0.17.6", stage=2),
 )
 
 

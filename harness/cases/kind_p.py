@@ -192,7 +192,7 @@ def unused_with_decay(run: Run) -> None:
     recipe="a trainable module that forward never calls, no weight decay",
     moment="before the engine",
     happens="Trains, with offload and accumulation, too: the KeyError and assertions of DeepSpeed before 0.4 are gone. "
-    "DeepSpeed 0.17.6 and 0.18.0 compute a wrong gradient at stage 2 with two micro-batches; why was not read.",
+    "DeepSpeed 0.17.6 to 0.18.1 computes a wrong gradient at stage 2 with two micro-batches; why was not read.",
     variants=[_mlp(3), _mlp(2, offload="cpu"), _mlp(2, accumulation=2), _mlp(1, offload="cpu"), _mlp(0)],
 )
 def unused_without_decay(run: Run) -> None:
