@@ -17,7 +17,7 @@ from harness.cell.outcome._verdict import Verdict
 __all__ = ["PACKAGES", "Measured", "Point", "World", "gather", "whole_records"]
 
 #: What may decide an outcome; where several explain it equally well, the first of them is taken.
-PACKAGES: Final = ("deepspeed", "torch", "transformers", "accelerate", "axolotl", "peft", "python", "numpy")
+PACKAGES: Final = ("deepspeed", "torch", "transformers", "accelerate", "axolotl", "peft", "trl", "python", "numpy")
 
 #: Where a case ran: device, and number of ranks.
 World = tuple[str, int]
