@@ -81,10 +81,12 @@ def _without_docstring(function: FunctionType) -> str:
 
 
 def _bare(code: str) -> str:
-    """Without comments, and with any space as one: the same in every release of Python."""
+    """Without comments and layout: the same in every release of Python."""
     lines = code.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
-    return " ".join(" ".join(lines).split())
+    # Space matters between words alone, and a comma before a bracket is where a line was broken.
+    text = re.sub(r"\s*([^\w\s])\s*", r"\1", " ".join(" ".join(lines).split()))
+    return re.sub(r",([)\]}])", r"\1", text)
