@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 
 from harness.cell import Case, Verdict
 from harness.cell._catalog import shipped
-from harness.cell.outcome._observed import Observed, read_observed
+from harness.cell.outcome._observed import Observed, Outcome, read_observed
 from harness.control._fresh import fresh
 
 OBSERVED: Final = Path(__file__).parents[1] / "matrix" / "observed"
@@ -24,6 +24,9 @@ BY_NAME: Final = {case.name: case for case in shipped()}
 
 #: What is no fault, or was not measured.
 NO_FAULT: Final = {Verdict.TRAINS, Verdict.NOT_RUN, Verdict.UNSOLVABLE}
+
+#: Files whose cases go many ways with the same variants: what a way cannot do at all is no matter of freezing.
+WAYS: Final = {"architectures", "drivers", "settings"}
 
 #: Faults of a stage at which nothing helps, so that the cure is another stage, as ``instead`` has to say.
 OTHER_STAGE: Final = {
@@ -87,6 +90,14 @@ LIMITS: Final = (
     # Gradients are divided by a loss scale that the loss never had.
     Limit(("bf16_without_frozen_copies",), {"deepspeed": ">=0.17.6,<0.18.6"}, "0.18.5", stage=0),
     Limit(("autocast_one_dtype",), {"deepspeed": "<0.17.6"}, "0.17.6"),
+    # The Trainer's scheduler has more groups than DeepSpeed keeps.
+    Limit(("frozen_before_any_driver",), {"transformers": "<5.1", "torch": ">=2.10"}, "5.1"),
+    # It imports what transformers has from 5.0 on.
+    Limit(
+        ("adapter_saved_from_gathered_state", "adapter_of_a_part_by_its_own_names"),
+        {"peft": "~=0.19.0", "transformers": "<5"},
+        "0.19.1",
+    ),
     Limit(("unused_without_decay",), {"deepspeed": ">=0.17.6,<0.18.3"}, "0.17.6", stage=2),
 )
 
@@ -112,6 +123,7 @@ class Stages:
 
     stack: Observed
     verdicts: dict[tuple[str, int], set[Verdict]]
+    outcomes: dict[tuple[str, str], Outcome]
 
     def of(self, case: Case, stage: int) -> set[Verdict]:
         """Without what is no fault."""
@@ -127,7 +139,7 @@ def by_stage(path: Path) -> Stages:
         for options in outcome.variants:
             if (outcome.case, options.id) in wanted:
                 found.setdefault((outcome.case, options.stage), set()).add(outcome.verdict)
-    return Stages(stack, found)
+    return Stages(stack, found, stack.key())
 
 
 def measured() -> list[Stages]:
@@ -145,7 +157,23 @@ def helped(case: Case, stage: int, seen: Stages) -> bool:
         return True
     if any(limit.covers(cure, stage, seen.stack) for limit in LIMITS):
         return True
+    if case.module.rpartition(".")[2] in WAYS:
+        return fails_alike(case, cure, stage, seen)
     return not seen.of(cure, stage)
+
+
+def fails_alike(case: Case, cure: Case, stage: int, seen: Stages) -> bool:
+    """Whether no variant of the cure fails but in the way in which that of the fault does: one cannot be had at all."""
+    for options in case.variants:
+        mine, theirs = (seen.outcomes.get((one.name, options.id)) for one in (case, cure))
+        if options.stage == stage and mine and theirs and theirs.verdict not in NO_FAULT and did(mine) != did(theirs):
+            return False
+    return True
+
+
+def did(outcome: Outcome) -> tuple[object, ...]:
+    failure = outcome.failure
+    return outcome.verdict, failure and (failure.moment, failure.type)
 
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:

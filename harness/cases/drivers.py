@@ -30,7 +30,8 @@ _LORA: Final = [
     kind="CONTROL",
     recipe="exclusion freezing",
     moment="before the engine, by every driver",
-    happens="Trains, whoever makes the engine.",
+    happens="Trains, whoever makes the engine; but LoRA by the Trainer of transformers before 5.1 raises on torch 2.10 "
+    "and later, as trainer_with_lora tells.",
     variants=[
         *_WAYS,
         *_LORA,

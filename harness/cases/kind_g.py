@@ -73,7 +73,8 @@ def adapter_saved_without_gathering(run: Run) -> None:
     kind="CONTROL",
     recipe="LoRA, then model.save_pretrained",
     moment="from a gathered state dict",
-    happens="What is loaded into a fresh base model is what was trained.",
+    happens="What is loaded into a fresh base model is what was trained. PEFT 0.19.1 cannot load it beside "
+    "transformers 4.57.6, of which it imports what came later.",
     variants=_HIGHER,
     needs=("peft",),
 )
@@ -153,7 +154,8 @@ def adapter_of_a_part_by_outer_names(run: Run) -> None:
     refs=["OpenGVLab/InternVL#905"],
     recipe="LoRA on a part of a larger model",
     moment="saved under the part's own names",
-    happens="What is loaded into a fresh base model is what was trained.",
+    happens="What is loaded into a fresh base model is what was trained. PEFT 0.19.1 cannot load it beside "
+    "transformers 4.57.6, of which it imports what came later.",
     variants=_HIGHER,
     needs=("peft",),
 )
