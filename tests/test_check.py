@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 from harness.cell import Verdict
 from harness.cell._catalog import find
 from harness.cell.outcome._expect import Expectation, Expectations
-from harness.cell.outcome._record import ParameterVerdict
+from harness.cell.outcome._record import CaseRecord, Failure, ParameterVerdict
+from harness.cell.ranks._rank import find_case
 from harness.control import cli
 from harness.drivers.axolotl_config import Pattern as AxolotlPattern
 from harness.preflight import _check
@@ -35,6 +37,7 @@ from harness.preflight._layers import layers_of, layers_to_keep
 from harness.preflight._matched import Matched, match
 from harness.preflight._memory import optimizer_bytes
 from harness.preflight._plan import Adapter, Plan
+from harness.preflight._rehearsal import _found, case_source, options_of
 from harness.preflight._source import Source, find_source
 from harness.preflight._static import look
 from harness.preflight._trainer import read_trainer
@@ -528,6 +531,7 @@ def test_what_was_measured_on_these_versions_is_told_with_the_case() -> None:
 
     assert bites(mixed, "0.16.9") == [("frozen_norms_in_checkpoint",)]
     assert bites(mixed, "0.19.8") == []
+    assert bites(replace(mixed, deepspeed=DeepSpeed(stage=2)), "0.16.9") == []
     assert bites(plan(tool="trainer", train=("*.q_proj.*",)), "0.16.9") == []
 
 
@@ -670,6 +674,61 @@ def test_patterns_are_read_as_axolotl_reads_them(real_axolotl: _Axolotl, pattern
         assert ours == "re.error"
     else:
         assert ours == theirs
+
+
+# -- what the ranks are told, and tell --------------------------------------------------------
+
+
+def test_the_settings_of_a_plan_are_those_of_the_ranks() -> None:
+    said, _ = read_deepspeed(
+        {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}, "d", "trainer"
+    )
+    made = options_of(
+        plan(tool="trainer", deepspeed=said, precision="bf16", checkpointing="reentrant", accumulation=16, clipping=1.0)
+    )
+    assert made.faults() == []
+    assert made.id == "tiny_llama-z3-zero_init-persist_zero-bf16-ckpt_reentrant-offload_cpu-accum2-clip1"
+    assert options_of(plan()).id == "tiny_llama-z3-plain-persist_zero"
+
+
+def test_what_the_ranks_run_is_a_case_of_its_own(tmp_path: Path) -> None:
+    """Written as anyone would write one, so that it can be handed on."""
+    asked = plan(
+        train=(r"model\.layers\.'2'", '"'), dialect="search", weight_decay=0.1, source=Source({"a": None}, tmp_path)
+    )
+    file = tmp_path / "handed_on.py"
+    file.write_text(case_source(asked, look(asked, LLAMA, {}), "handed_on"))
+
+    case = find_case(file.stem, str(file), "handed_on")
+
+    assert [one.stage for one in case.variants] == [3]
+    written = sys.modules[case.module].PLAN
+    assert written["train"] == [r"model\.layers\.'2'", '"']
+    assert (written["layers"], written["weight_decay"], written["model"]) == (12, 0.1, {"a": None})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "moment", "level"),
+    [
+        (Verdict.TRAINS, "", None),
+        (Verdict.NO_UPDATE, "", Level.WRONG),
+        (Verdict.FROZEN_DRIFT, "", Level.WRONG),
+        (Verdict.RAISES, "engine", Level.WRONG),
+        (Verdict.RAISES, "loaded", Level.WRONG),
+        (Verdict.HANG, "backward", Level.WRONG),
+        # Nothing of the user's has run by then.
+        (Verdict.RAISES, "start", Level.UNKNOWN),
+        (Verdict.RAISES, "constructed", Level.UNKNOWN),
+        (Verdict.NOT_RUN, "", Level.UNKNOWN),
+    ],
+)
+def test_what_a_verdict_of_the_ranks_means(verdict: Verdict, moment: str, level: Level | None) -> None:
+    failure = Failure(moment, "ValueError", "because\n  of this") if moment else None
+    record = CaseRecord("c", "CONTROL", {}, "c", verdict, "told", 2, "cpu", "zygote", failure=failure)
+
+    levels = [one.level for one in _found(record)]
+
+    assert levels == ([] if level is None else [level])
 
 
 # -- what is told ----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from harness.cell import Model, freeze_except
 from harness.preflight._dialects import DIALECTS
@@ -79,6 +80,7 @@ def _request(plan: Mapping[str, Any]) -> dict[str, Any]:
 def _model(plan: Mapping[str, Any]) -> tuple[Model, list[str]]:
     """The tiny model, and the names of its parameters."""
     import torch
+    from transformers.integrations import deepspeed as transformers_deepspeed
 
     from harness.preflight._meta import build, configuration
     from harness.preflight._shrink import shrink
@@ -86,14 +88,17 @@ def _model(plan: Mapping[str, Any]) -> tuple[Model, list[str]]:
     request = _request(plan)
     config = shrink(configuration(request), layers=plan["layers"])
     config.use_cache = False
+    if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = config.pad_token_id = 0  # who trains has set it; not all configurations do
     with torch.device("meta"):
         known, _ = build(config, request)
     kind = type(known)
 
     def made() -> torch.nn.Module:
-        # By its class: what the Auto classes call makes it under zero.Init where arguments of the Trainer exist, and
+        # Where arguments of the Trainer exist, transformers makes models under zero.Init, also those inside others;
         # the twin needs all of it.
-        result: torch.nn.Module = kind(copy.deepcopy(config)).float()
+        with mock.patch.object(transformers_deepspeed, "_hf_deepspeed_config_weak_ref", None):
+            result: torch.nn.Module = kind(copy.deepcopy(config)).float()
         return result
 
     return Model("tiny", made, _batch(config)), [name for name, _ in known.named_parameters()]
