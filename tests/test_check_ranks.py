@@ -12,7 +12,7 @@ from preflight_models import MODELS
 from harness.cell import Verdict
 from harness.preflight._check import Asked, Result, check
 from harness.preflight._finding import Level
-from harness.preflight._report import as_text
+from harness.preflight._report import as_dict, as_text
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -26,7 +26,7 @@ AUTO: dict[str, Any] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("llama-3-8b", "mixtral-8x7b", "qwen2-0.5b"):
+    for name in ("llama-3-8b", "mixtral-8x7b", "qwen2-0.5b", "llava-1.5-7b", "t5-3b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(MODELS[name][0]))
     (tmp_path / "auto.json").write_text(json.dumps(AUTO))
@@ -112,3 +112,28 @@ def test_the_trainer(folder: Path) -> None:
     assert result.findings == ()
     assert result.rehearsal is not None
     assert result.rehearsal.trains
+
+
+def test_models_inside_others_are_whole_for_the_twin(folder: Path) -> None:
+    """While the Trainer's arguments exist, transformers makes the towers of a model under zero.Init."""
+    (folder / "t.json").write_text('{"deepspeed": "auto.json"}')
+    result = check(
+        Asked(model=str(folder / "llava-1.5-7b"), trainer=folder / "t.json", train=("*language_model.layers.4.*",))
+    )
+
+    assert [one.code for one in result.findings] == ["unlike"]
+    assert "they were given text alone" in result.findings[0].text
+    assert result.rehearsal is not None
+    assert result.rehearsal.trains
+
+
+def test_an_encoder_and_a_decoder(folder: Path) -> None:
+    result = deepspeed(folder, 3, "t5-3b", "decoder.block.3.*")
+
+    assert result.findings == ()
+    assert result.rehearsal is not None
+    assert result.rehearsal.trains
+    plain = json.loads(json.dumps(as_dict(result, 8)))
+    assert plain["answer"] == "safe"
+    assert plain["rehearsal"]["verdict"] == "TRAINS"
+    assert plain["rehearsal"]["options"]["model"] == "t5"
