@@ -10,12 +10,12 @@ __all__ = ["read_yaml"]
 def read_yaml(text: str) -> tuple[Any, str, list[str]]:
     """What is in it, why it cannot be read, and keys given twice with their lines."""
     try:
-        import yaml
+        import yaml  # type: ignore[import-untyped]  # its types are a package of their own
     except ImportError:
         return None, "reading YAML needs PyYAML, which is not installed here; transformers brings it", []
     twice: list[str] = []
 
-    class Once(yaml.SafeLoader):  # type: ignore[misc,unused-ignore]  # its types are a package of their own
+    class Once(yaml.SafeLoader):  # type: ignore[misc]  # so its classes are Any
         """Told of keys given twice, of which PyYAML takes the last without a word."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002  # as it is called
