@@ -535,6 +535,14 @@ def test_what_was_measured_on_these_versions_is_told_with_the_case() -> None:
     assert bites(plan(tool="trainer", train=("*.q_proj.*",)), "0.16.9") == []
 
 
+def test_a_recipe_that_works_elsewhere_is_not_said_to_work_here() -> None:
+    entry = Expectation(
+        Verdict.WRONG_UPDATE, case="freeze_except_before_engine", note="measured on 2 gloo ranks; it steps twice"
+    )
+    (found,) = known_to_bite(plan(train=("lm_head.*",)), frozenset(NAMES[-1:]), NAMES, {}, Expectations([entry]))
+    assert found.text == "measured on these versions at stage 3: WRONG_UPDATE (it steps twice)"
+
+
 def test_every_situation_names_cases_that_exist() -> None:
     for situation in _SITUATIONS:
         for name in situation.cases:

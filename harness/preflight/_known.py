@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.cell._catalog import find
+from harness.cell._kinds import CONTROL
 from harness.cell._options import Options
 from harness.cell.outcome._expect import Expectation, Expectations, default_folder
 from harness.cell.outcome._verdict import Verdict
@@ -145,8 +146,10 @@ def known_to_bite(
             if entry.verdict in (Verdict.NOT_RUN, Verdict.UNSOLVABLE):
                 continue
             text = f"measured on these versions at stage {options.stage}: {_told(entry)}"
-            if case.happens:
-                text += f" ({case.happens.rstrip('.')})"
+            # What a recipe that works does where all is well says nothing of where it does not; the entry's note may.
+            because = entry.note.partition("; ")[2] if case.kind == CONTROL else case.happens.rstrip(".")
+            if because:
+                text += f" ({because})"
             yield Finding(situation.level, "known", situation.where, text, case.instead.rstrip("."), (name,))
             break
 
