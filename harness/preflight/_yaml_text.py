@@ -10,7 +10,7 @@ __all__ = ["read_yaml"]
 def read_yaml(text: str) -> tuple[Any, str, list[str]]:
     """What is in it, why it cannot be read, and keys given twice with their lines."""
     try:
-        import yaml  # type: ignore[import-untyped]  # its types are a package of their own
+        import yaml
     except ImportError:
         return None, "reading YAML needs PyYAML, which is not installed here; transformers brings it", []
     twice: list[str] = []
