@@ -70,8 +70,9 @@ def test_what_is_chosen_makes_sense_and_is_named_after_what_it_is() -> None:
     for text in choose(strength=2, seed=3):
         recipe, moment, optimizer, options = parse(text)
         assert options.faults() == []
-        for axis, value in {"recipe": recipe, "moment": moment, "optimizer": optimizer, **options.as_dict()}.items():
-            seen[axis].add(value)
+        chosen = {"recipe": recipe, "moment": moment, "optimizer": optimizer, **options.as_dict()}
+        for axis in AXES:
+            seen[axis].add(chosen[axis])
     assert seen == {axis: {*values} for axis, values in AXES.items()}
     assert [*AXES][:3] == ["recipe", "moment", "optimizer"]
     assert (AXES["recipe"], AXES["moment"], AXES["optimizer"]) == (RECIPES, MOMENTS, tuple(HYPERS))
