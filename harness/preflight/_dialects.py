@@ -29,6 +29,13 @@ class Dialect:
     matching: Callable[[str, Iterable[str]], list[str]]
     exact: bool = True
 
+    def tried(self, pattern: str, names: Iterable[str]) -> list[str]:
+        """As ``matching``, of what nobody wrote: none where it makes no pattern."""
+        try:
+            return self.matching(pattern, names)
+        except NoPattern:
+            return []
+
 
 def _glob(pattern: str, names: Iterable[str]) -> list[str]:
     return select(names, pattern)

@@ -122,13 +122,13 @@ def _tied(pattern: str, inventory: Inventory, read: Dialect, _: Sequence[Paramet
 def _other_prefix(pattern: str, inventory: Inventory, read: Dialect, _: Sequence[Parameter]) -> _Reason | None:
     core = pattern.removeprefix("^")
     for prefix in _PREFIXES:
-        if found := read.matching(prefix + core, inventory.names):
+        if found := read.tried(prefix + core, inventory.names):
             text = f"here names begin otherwise, such as {found[0]!r}"
             return _rewritten("prefix", text, prefix + core, "pattern_matches_nothing")
     for prefix in _PREFIXES:
         for other in ("", *_PREFIXES):
             changed = other + core.removeprefix(prefix)
-            if core.startswith(prefix) and other != prefix and (found := read.matching(changed, inventory.names)):
+            if core.startswith(prefix) and other != prefix and (found := read.tried(changed, inventory.names)):
                 text = f"no name begins with {prefix!r} here, such as {found[0]!r}"
                 return _rewritten("prefix", text, changed, "language_tower_by_its_old_name")
     return None
@@ -167,11 +167,7 @@ def _as_another(pattern: str, inventory: Inventory, read: Dialect) -> tuple[str,
     for other in DIALECTS.values():
         if other.name == read.name:
             continue
-        try:
-            found = other.matching(pattern, inventory.names)
-        except NoPattern:
-            continue
-        if found:
+        if found := other.tried(pattern, inventory.names):
             hint = f"as {other.told}, it would match {len(found)}, such as {found[0]!r}"
             return hint, _written(pattern, found, read, inventory)
     return "", ""
@@ -187,18 +183,15 @@ def _written(pattern: str, wanted: Sequence[str], read: Dialect, inventory: Inve
         "match": (re.escape(bare), f".*{re.escape(bare)}", re.escape(bare) + r"\."),
     }
     for one in tries.get(read.name, (bare,)):
-        try:
-            if read.matching(one, inventory.names) == [*wanted]:
-                return one
-        except NoPattern:
-            continue
+        if read.tried(one, inventory.names) == [*wanted]:
+            return one
     return ""
 
 
 def _more_than_meant(pattern: str, names: Sequence[str], read: Dialect, where: str) -> Iterator[Finding]:
     """A number that is the beginning of others; a dot that is any character."""
     if not read.exact and (bare := re.sub(r"(?<!\\)\.(?![*+?{])", r"\\.", pattern)) != pattern:
-        exactly = read.matching(bare, names)
+        exactly = read.tried(bare, names)
         if len(exactly) < len(names) and exactly:
             more = next(name for name in names if name not in exactly)
             text = f"a bare dot is any character, so it matches {more!r} as well"
@@ -222,7 +215,7 @@ def _more_than_meant(pattern: str, names: Sequence[str], read: Dialect, where: s
             shown = ", ".join(more_layers[:4]) + (" and others" if len(more_layers) > 4 else "")
             text = f"it matches layer {number}, and {shown} as well"
             fixed = _with_dot(pattern, number)
-            narrower = {*read.matching(fixed, names)} < {*names}
+            narrower = {*read.tried(fixed, names)} < {*names}
             yield Finding(
                 Level.WRONG,
                 "number",
