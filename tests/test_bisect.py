@@ -169,7 +169,8 @@ def test_another_failure_is_a_class_of_its_own(world: World) -> None:
         (DEEPSPEED[15], "RAISES", "KeyError"),
         (DEEPSPEED[23], "NO_UPDATE", ""),
     ]
-    only = world.json("--verdict", "NO_UPDATE")
+    only = world.json("--verdict", "NO_UPDATE", "--times", "3", "--no-observed", "--every")
+    assert only["command"].endswith(" --times 3 --verdict NO_UPDATE --every --no-observed")
     assert [one["first"]["at"] for one in only["boundaries"]] == [DEEPSPEED[23]]
     assert world.among("--verdict", "HANG").status == Exit.DIFFERS
 

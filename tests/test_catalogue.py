@@ -14,7 +14,10 @@ from packaging.specifiers import SpecifierSet
 from harness.cell import Case, Verdict
 from harness.cell._catalog import shipped
 from harness.cell.outcome._observed import Observed, Outcome, read_observed
+from harness.cell.outcome._record import Failure
 from harness.control._fresh import fresh
+from harness.control.boundaries import Agreement, check_fix
+from harness.control.stacks import load_matrix
 
 OBSERVED: Final = Path(__file__).parents[1] / "matrix" / "observed"
 LATEST: Final = fresh(read_observed(OBSERVED / "latest.jsonl"))
@@ -274,3 +277,28 @@ def test_there_are_controls_enough() -> None:
     """Things that reports call faults and that are none: they have reports, and train on ``latest``."""
     controls = [case for case in shipped() if case.refs and verdicts(case) == {Verdict.TRAINS}]
     assert len(controls) >= 5
+
+
+@each([case for case in shipped() if case.fixes])
+def test_a_fix_is_where_it_is_documented_or_says_why_not(case: Case) -> None:
+    """As far as the releases on both sides of it were measured."""
+    stacks = load_matrix(OBSERVED.parent).stacks.values()
+    observed = {one.stack.stack: one.stack for one in measured()}
+    for fix in case.fixes:
+        found = check_fix(case, fix, stacks, observed)
+        assert fix.because or found.agreement not in (Agreement.ELSEWHERE, Agreement.NOWHERE), (fix, found.changes)
+
+
+@pytest.mark.parametrize(("error", "helps"), [("ValueError", True), ("KeyError", False), ("", True)])
+def test_a_cure_that_fails_in_a_way_of_its_own_is_seen(*, error: str, helps: bool) -> None:
+    """One that fails as the fault does shows a way that cannot be gone at all."""
+    case, cure = BY_NAME["settings_unfreeze_more"], BY_NAME["settings_freeze_except"]
+    options = next(one for one in case.variants if one in cure.variants)
+    fault = Outcome(case.name, Verdict.RAISES, (options,), 2, failure=Failure("engine", "ValueError", ""))
+    if error:
+        other = Outcome(cure.name, Verdict.RAISES, (options,), 2, failure=Failure("engine", error, ""))
+    else:
+        other = Outcome(cure.name, Verdict.TRAINS, (options,), 2)
+    seen = Stages(LATEST, {}, {(case.name, options.id): fault, (cure.name, options.id): other})
+
+    assert fails_alike(case, cure, options.stage, seen) == helps

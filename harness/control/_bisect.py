@@ -256,9 +256,15 @@ def _command(args: argparse.Namespace, line: Line) -> str:
         words += [f"--{axis}", str(value)]
     for package in args.of_its_day:
         words += ["--of-its-day", package]
-    if args.clone:
-        words += ["--clone", str(args.clone)]
-    return shlex.join([*words, *(["--every"] if args.every else [])])
+    for option, value, usual in (
+        ("--times", args.times, 2),
+        ("--verdict", args.verdict, None),
+        ("--clone", args.clone, None),
+    ):
+        words += [option, str(value)] if value != usual else []
+    for option, given in (("--every", args.every), ("--no-observed", args.no_observed)):
+        words += [option] if given else []
+    return shlex.join(words)
 
 
 def _say(args: argparse.Namespace) -> Callable[[str], None]:

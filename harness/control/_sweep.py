@@ -142,9 +142,6 @@ class _Sweep:
             return Exit.FAILED
         return Exit.OK
 
-    def _submit(self, pool: concurrent.futures.ThreadPoolExecutor, stack: Stack) -> concurrent.futures.Future[Measured]:
-        return pool.submit(self._measurer.measure, stack, self._cases[stack.name])
-
     def _groups(self) -> list[list[Stack]]:
         groups: dict[Version, list[Stack]] = {}
         for stack in self._todo:
